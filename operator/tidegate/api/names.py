@@ -1,0 +1,63 @@
+"""Every label, annotation, environment variable and file name that Tidegate puts into a cluster.
+
+One place, so that policies, operator, applications and tests cannot disagree.
+"""
+
+from typing import Final
+
+GROUP: Final = "tidegate.dev"
+VERSION: Final = "v1alpha1"
+KIND: Final = "LLMService"
+PLURAL: Final = "llmservices"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+
+# Labels. SERVICE and REVISION select; STATE is the state machine of one pod and is in no ReplicaSet selector.
+SERVICE: Final = "tidegate.dev/service"
+REVISION: Final = "tidegate.dev/revision"
+STATE: Final = "tidegate.dev/state"
+MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+MANAGER: Final = "tidegate"
+
+SERVING: Final = "serving"
+DRAINING: Final = "draining"
+DRAINED: Final = "drained"
+
+# Annotations on pods.
+CONTAINER: Final = "tidegate.dev/container"
+DRAIN: Final = "tidegate.dev/drain"
+OUTCOME: Final = "tidegate.dev/outcome"
+RELEASE: Final = "tidegate.dev/release"
+DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+LOWEST_COST: Final = "-2147483648"
+
+# Annotations on Deployments.
+REPLICAS: Final = "tidegate.dev/replicas"
+RELEASED: Final = "tidegate.dev/released"
+SOURCE: Final = "tidegate.dev/source"
+
+# Annotation on an LLMService.
+DRAIN_UNREACHABLE: Final = "tidegate.dev/drain-unreachable"
+
+# Field managers of server-side apply. SCALE owns nothing but replicas and what counts them, so that a template
+# can be applied again without touching the count.
+FIELD_MANAGER: Final = "tidegate"
+FIELD_MANAGER_SCALE: Final = "tidegate-scale"
+FIELD_MANAGER_STATUS: Final = "tidegate-status"
+
+# What the operator puts into the serving container.
+KEY_HEADER: Final = "Tidegate-Key"
+KEY_DIR: Final = "/var/run/tidegate/drain"
+KEY_VOLUME: Final = "tidegate-drain"
+ENV_KEY_DIR: Final = "TIDEGATE_KEY_DIR"
+ENV_PRESTOP_KEY: Final = "TIDEGATE_PRESTOP_KEY"
+ENV_GRACE: Final = "TIDEGATE_GRACE_SECONDS"
+ENV_PROPAGATION: Final = "TIDEGATE_PROPAGATION_SECONDS"
+ENV_QUIET: Final = "TIDEGATE_QUIET_SECONDS"
+ENV_FLUSH: Final = "TIDEGATE_FLUSH_SECONDS"
+ENV_STALLED_AFTER: Final = "TIDEGATE_STALLED_AFTER_SECONDS"
+
+CONTRACT_PORT: Final = 9901
+DRAIN_PATH: Final = "/drain"
+PRESTOP_PATH: Final = "/drain/prestop"
+READY_PATH: Final = "/readyz"
+LIVE_PATH: Final = "/livez"
