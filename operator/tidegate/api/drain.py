@@ -1,0 +1,104 @@
+"""The part of the spec that says how a pod is emptied, and how long that may take."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import ClassVar
+
+from tidegate.api.names import CONTRACT_PORT
+from tidegate.api.ports import PortRef
+from tidegate.api.rules import DAY, WEEK, Model, Rule, bounded
+
+
+class DrainMode(StrEnum):
+    """Who is asked whether a pod still holds work."""
+
+    NATIVE = "Native"
+
+
+class OnExpiry(StrEnum):
+    """What happens to a pod whose drain budget is spent."""
+
+    RELEASE = "Release"
+    HOLD = "Hold"
+
+
+class Grace(Model):
+    """Terms of terminationGracePeriodSeconds: what a pod gets in place when somebody else deletes it."""
+
+    initial_seconds: int = bounded(120, 0, DAY)
+    """Prior of the drain term in seconds; absent: 120."""
+    teardown_seconds: int = bounded(10, 0, DAY)
+    """Seconds that the engine needs to exit after its last token; absent: 10."""
+    safety_seconds: int = bounded(5, 0, DAY)
+    """Margin in seconds; absent: 5."""
+    max_seconds: int = bounded(600, 1, WEEK)
+    """Cap of the sum of all terms in seconds; absent: 600."""
+
+
+class Native(Model):
+    """Where a service that speaks the drain contract itself is reached."""
+
+    port: PortRef = CONTRACT_PORT
+    """Number or name of the container port that speaks the drain contract; absent: 9901."""
+
+
+class Drain(Model):
+    """How a pod is emptied before it goes."""
+
+    mode: DrainMode
+    """Who counts the work of a pod: Native, the service itself through the drain contract."""
+    budget_seconds: int = bounded(1800, 1, WEEK)
+    """Seconds that the operator waits for a pod before onExpiry; absent: 1800."""
+    on_expiry: OnExpiry = OnExpiry.RELEASE
+    """When the budget is spent: Release lets the pod go, its requests are cut and counted; Hold keeps it and stops the
+    rollout; absent: Release."""
+    propagation_seconds: int = bounded(5, 1, 300)
+    """Seconds until a withdrawal from the endpoints has reached everybody who sends requests; absent: 5."""
+    quiet_seconds: int = bounded(2, 0, 300)
+    """Seconds without an arrival before a pod is sealed; absent: 2."""
+    flush_seconds: int = bounded(5, 0, 300)
+    """Seconds before a deadline at which shutdown tokens are sent; absent: 5."""
+    stalled_after_seconds: int = bounded(300, 0, WEEK)
+    """Seconds of silence after which a stream that has begun holds no drain; 0 means never; absent: 300."""
+    grace: Grace = Grace()
+    """Terms of the grace period."""
+    native: Native = Native()
+    """Mode Native: where the service is reached."""
+
+    rules: ClassVar = (
+        Rule(
+            field="flushSeconds",
+            cel="(has(self.flushSeconds) ? self.flushSeconds : 5) < "
+            "(has(self.budgetSeconds) ? self.budgetSeconds : 1800)",
+            message="must be less than budgetSeconds (absent: flushSeconds 5, budgetSeconds 1800), else every request "
+            "is cut at once: lower flushSeconds or raise budgetSeconds",
+            holds=lambda drain: drain.flush_seconds < drain.budget_seconds,
+        ),
+        Rule(
+            field="budgetSeconds",
+            cel="(has(self.propagationSeconds) ? self.propagationSeconds : 5) + "
+            "(has(self.quietSeconds) ? self.quietSeconds : 2) < (has(self.budgetSeconds) ? self.budgetSeconds : 1800)",
+            message="must be more than propagationSeconds + quietSeconds (absent: 5 + 2), else no drain can finish in "
+            "it: raise budgetSeconds",
+            holds=lambda drain: drain.propagation_seconds + drain.quiet_seconds < drain.budget_seconds,
+        ),
+        Rule(
+            field="grace",
+            cel="(has(self.propagationSeconds) ? self.propagationSeconds : 5) + (has(self.grace) ? "
+            "(has(self.grace.initialSeconds) ? self.grace.initialSeconds : 120) + "
+            "(has(self.grace.teardownSeconds) ? self.grace.teardownSeconds : 10) + "
+            "(has(self.grace.safetySeconds) ? self.grace.safetySeconds : 5) : 135) <= "
+            "(has(self.grace) && has(self.grace.maxSeconds) ? self.grace.maxSeconds : 600)",
+            message="propagationSeconds + grace.initialSeconds + grace.teardownSeconds + grace.safetySeconds (absent: "
+            "5 + 120 + 10 + 5) must not exceed grace.maxSeconds (absent: 600), which would cut the grace period short: "
+            "raise grace.maxSeconds or lower a term",
+            holds=lambda drain: drain.declared_grace_seconds <= drain.grace.max_seconds,
+        ),
+    )
+
+    @property
+    def declared_grace_seconds(self) -> int:
+        """Sum of the declared terms of the grace period, in seconds, before the cap."""
+        grace = self.grace
+        return self.propagation_seconds + grace.initial_seconds + grace.teardown_seconds + grace.safety_seconds

@@ -1,0 +1,229 @@
+"""The spec of an LLMService, as users write it and as the operator reads it.
+
+From these models the CRD is generated. Absent values take their defaults here and not in the schema (`replicas` aside,
+which the scale subresource needs): the API server stores a schema default for ever, and what the user did not write
+must stay absent from the revision source.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field, StrictBool
+
+from tidegate.api.drain import Drain
+from tidegate.api.ports import IntOrString, PortRef
+from tidegate.api.probes import Probe, Probes
+from tidegate.api.rules import DAY, WEEK, Model, Rule, bounded
+from tidegate.api.template import PodTemplate, Verbatim, container_names, declarers
+
+
+class WhenNoCapacity(StrEnum):
+    """What to do when a surge pod is Unschedulable."""
+
+    WAIT = "Wait"
+    DRAIN_FIRST = "DrainFirst"
+
+
+class DisruptionMode(StrEnum):
+    """How node drains are treated."""
+
+    BUDGET = "Budget"
+    HOLD = "Hold"
+
+
+DNS_1035 = r"^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$"
+PERCENT = r"^(100|[1-9]?[0-9])%$"
+RFC_3339 = (
+    r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]([.][0-9]{1,9})?"
+    r"(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$"
+)
+
+
+def _resolves(value: int | str) -> bool:
+    return 0 <= value <= 1000 if isinstance(value, int) else bool(re.fullmatch(PERCENT, value))
+
+
+Slots = Annotated[
+    IntOrString,
+    Rule(
+        cel=f"type(self) == int ? self >= 0 && self <= 1000 : self.matches(r'{PERCENT}')",
+        message='must be a number of pods from 0 to 1000 without quotes, or a percentage from "0%" to "100%"',
+        holds=_resolves,
+    ),
+]
+
+
+class Service(Model):
+    """The Service in front of the pods that serve."""
+
+    create: StrictBool = True
+    """Whether the operator creates the Service. If not, your own Service has to select tidegate.dev/state: serving."""
+    name: (
+        Annotated[
+            str,
+            Field(max_length=63),
+            Rule(
+                cel=f"self.matches(r'{DNS_1035}')",
+                message="must be a DNS-1035 label: at most 63 lower-case letters, digits and '-', a letter first, "
+                "no '-' at the end",
+                holds=lambda name: bool(re.fullmatch(DNS_1035, name)),
+            ),
+        ]
+        | None
+    ) = None
+    """Name of the Service; absent: the name of the LLMService. It cannot change."""
+    port: int = bounded(80, 1, 65_535)
+    """Port of the Service; absent: 80."""
+
+    rules: ClassVar = (
+        Rule(
+            field="create",
+            cel="!has(self.create) || self.create || !(has(self.name) || has(self.port))",
+            message="name and port describe the Service that the operator creates: remove them, or set create to true",
+            holds=lambda service: service.create or not service.model_fields_set & {"name", "port"},
+        ),
+    )
+
+
+class Rollout(Model):
+    """How a new revision replaces the old one."""
+
+    max_surge: Slots = 1
+    """Pods above replicas during a rollout, as a number or a percentage rounded up; absent: 1."""
+    max_unavailable: Slots = 0
+    """Pods below replicas during a rollout, as a number or a percentage rounded down; absent: 0. If both resolve to 0,
+    one pod may be unavailable."""
+    min_ready_seconds: int = bounded(0, 0, DAY)
+    """Seconds that a new pod must have been Ready before an old one drains for it; absent: 0."""
+    progress_deadline_seconds: int = bounded(1800, 1, WEEK)
+    """Seconds for new pods to become ready; time spent draining does not count; absent: 1800."""
+    when_no_capacity: WhenNoCapacity = WhenNoCapacity.WAIT
+    """For a surge pod that is Unschedulable: Wait, or DrainFirst to drain an old pod to make room; absent: Wait."""
+    paused: StrictBool = False
+    """Whether the rollout stands still. Drains that have begun go on."""
+    revision_history_limit: int = bounded(3, 0, 100)
+    """Old revisions kept at 0 replicas for undo; absent: 3."""
+    restarted_at: (
+        Annotated[
+            str,
+            Field(max_length=40),
+            Rule(
+                cel=f"self.matches(r'{RFC_3339}')",
+                message='must be an RFC 3339 time such as "2026-11-29T20:00:00Z": '
+                "write what `date -u +%Y-%m-%dT%H:%M:%SZ` prints",
+                holds=lambda time: bool(re.fullmatch(RFC_3339, time)),
+            ),
+        ]
+        | None
+    ) = None
+    """Time of the last restart that was asked for. A new value rolls all pods."""
+
+    rules: ClassVar = (
+        Rule(
+            field="minReadySeconds",
+            cel="(has(self.minReadySeconds) ? self.minReadySeconds : 0) < "
+            "(has(self.progressDeadlineSeconds) ? self.progressDeadlineSeconds : 1800)",
+            message="must be less than progressDeadlineSeconds (absent: 1800), else no rollout can succeed: "
+            "lower minReadySeconds or raise progressDeadlineSeconds",
+            holds=lambda rollout: rollout.min_ready_seconds < rollout.progress_deadline_seconds,
+        ),
+    )
+
+
+class Disruption(Model):
+    """How node drains are treated."""
+
+    mode: DisruptionMode = DisruptionMode.BUDGET
+    """Budget: evictions keep to the service's budget of unavailable pods. Hold: node drains wait until you roll or
+    scale; absent: Budget."""
+
+
+def _declared(port: str) -> str:
+    """CEL: whether container `c` declares the port that stands at `port`, by name or by number."""
+    return (
+        f"has(c.ports) && c.ports.exists(p, type({port}) == string ? has(p.name) && p.name == {port} : "
+        f"has(p.containerPort) && p.containerPort == {port})"
+    )
+
+
+def _named_port(port: str, field: str, read: Callable[[LLMServiceSpec], int | str | None]) -> Rule:
+    """A port given by name has to exist: the kubelet and the Service would look it up in vain for ever."""
+    steps = field.split(".")
+    present = " && ".join(f"has(self.{'.'.join(steps[: depth + 1])})" for depth in range(len(steps)))
+    return Rule(
+        field=field,
+        cel=f"!({present}) || type(self.{field}) == int || self.template.spec.containers.exists(c, has(c.ports) && "
+        f"c.ports.exists(p, has(p.name) && p.name == self.{field}))",
+        message=f"names a port that no container in template declares: add a port named {port} to the container, or "
+        "write a port number",
+        holds=lambda spec: not isinstance(name := read(spec), str) or any(declarers(spec.template, name)),
+    )
+
+
+def _port_of(probe: Probe | None) -> int | str | None:
+    return probe.port if probe else None
+
+
+class LLMServiceSpec(Model):
+    """What the service should be."""
+
+    replicas: int = bounded(1, 0, 10_000)
+    """Pods that serve when nothing is in motion; written by autoscalers through the scale subresource."""
+    port: PortRef
+    """Number or name of the container port that carries requests."""
+    container: Annotated[str, Field(max_length=63)] | None = None
+    """Name of the container that serves; absent: the container that declares the port."""
+    template: Annotated[dict[str, Any], Verbatim(PodTemplate)]
+    """An ordinary pod template. terminationGracePeriodSeconds and the serving container's preStop hook are set by
+    Tidegate: leave them out."""
+    service: Service = Service()
+    """The Service in front of the pods that serve."""
+    rollout: Rollout = Rollout()
+    """How a new revision replaces the old one."""
+    drain: Drain
+    """How a pod is emptied before it goes."""
+    probes: Probes = Probes()
+    """Probes of the serving container. A probe in the template itself wins."""
+    disruption: Disruption = Disruption()
+    """How node drains are treated."""
+
+    rules: ClassVar = (
+        Rule(
+            field="container",
+            cel="!has(self.container) || self.template.spec.containers.exists(c, c.name == self.container)",
+            message="names no container in template.spec.containers: write the name of one of them, or leave it out "
+            "for the one that declares port",
+            holds=lambda spec: spec.container is None or spec.container in container_names(spec.template),
+        ),
+        Rule(
+            field="container",
+            cel="has(self.container) || size(self.template.spec.containers) == 1 || "
+            f"size(self.template.spec.containers.filter(c, {_declared('self.port')})) == 1",
+            message="is needed where not exactly one container declares port: write the name of the one that serves",
+            holds=lambda spec: (
+                spec.container is not None
+                or len(container_names(spec.template)) == 1
+                or len(list(declarers(spec.template, spec.port))) == 1
+            ),
+        ),
+        _named_port("http", "port", lambda spec: spec.port),
+        _named_port("admin", "drain.native.port", lambda spec: spec.drain.native.port),
+        _named_port("admin", "probes.startup.port", lambda spec: _port_of(spec.probes.startup)),
+        _named_port("admin", "probes.readiness.port", lambda spec: _port_of(spec.probes.readiness)),
+        _named_port("admin", "probes.liveness.port", lambda spec: _port_of(spec.probes.liveness)),
+    )
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, Any]) -> LLMServiceSpec:
+        """The spec of an LLMService from its `.spec`. Raises InvalidSpec with every problem found."""
+        return cls.parse_at("spec", raw)
+
+    @property
+    def serving_container(self) -> str:
+        """Name of the container that serves: the one named, else the only one, else the one that declares `port`."""
+        names = container_names(self.template)
+        return self.container or (names[0] if len(names) == 1 else next(declarers(self.template, self.port)))
