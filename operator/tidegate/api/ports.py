@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, StrictInt, WithJsonSchema
+from pydantic import BeforeValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from tidegate.api.rules import Rule
@@ -39,11 +39,6 @@ def is_port_number(number: int) -> bool:
     """Whether `number` can be a TCP port."""
     return 1 <= number <= 65_535
 
-
-PortNumber = Annotated[
-    StrictInt,
-    Rule(cel="self >= 1 && self <= 65535", message="must be a port number from 1 to 65535", holds=is_port_number),
-]
 
 PortRef = Annotated[
     IntOrString,

@@ -15,9 +15,11 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, StrictBool
 
 from tidegate.api.drain import Drain
+from tidegate.api.names import API_VERSION, KIND
 from tidegate.api.ports import IntOrString, PortRef
 from tidegate.api.probes import Probe, Probes
 from tidegate.api.rules import DAY, WEEK, Model, Rule, bounded
+from tidegate.api.status import LLMServiceStatus
 from tidegate.api.template import PodTemplate, Verbatim, container_names, declarers
 
 
@@ -227,3 +229,53 @@ class LLMServiceSpec(Model):
         """Name of the container that serves: the one named, else the only one, else the one that declares `port`."""
         names = container_names(self.template)
         return self.container or (names[0] if len(names) == 1 else next(declarers(self.template, self.port)))
+
+
+NAME = r"^[a-z]([-a-z0-9]{0,50}[a-z0-9])?$"
+
+
+class Metadata(Model):
+    """Metadata of the object."""
+
+    name: Annotated[str, Field(max_length=253)] = ""
+
+
+_SERVICE_NAME = "(has({0}.spec.service) && has({0}.spec.service.name) ? {0}.spec.service.name : {0}.metadata.name)"
+
+
+class LLMService(Model):
+    """An LLM service whose pods go only when their streams have ended."""
+
+    api_version: str = API_VERSION
+    """API version of the object."""
+    kind: str = KIND
+    """Kind of the object."""
+    metadata: Metadata
+    spec: LLMServiceSpec
+    """What the service should be."""
+    status: LLMServiceStatus | None = None
+    """What the operator sees; written by the operator alone."""
+
+    rules: ClassVar = (
+        Rule(
+            field="metadata.name",
+            cel=f"self.metadata.name.matches(r'{NAME}')",
+            message="must be a DNS-1035 label of at most 52 characters, since it names a Service and prefixes "
+            "Deployments: use lower-case letters, digits and '-', with a letter first",
+            message_expression="'must be a DNS-1035 label of at most 52 characters, since it names a Service and "
+            "prefixes Deployments: use ' + ((self.metadata.name.matches('^[0-9]') ? 'llm-' : '') + "
+            f"self.metadata.name.replace('.', '-')).find('{NAME.rstrip('$')}')",
+            holds=lambda service: bool(re.fullmatch(NAME, service.metadata.name)),
+        ),
+        Rule(
+            field="spec.service.name",
+            cel=f"{_SERVICE_NAME.format('self')} == {_SERVICE_NAME.format('oldSelf')}",
+            message="cannot change, since clients use it: create a second LLMService beside this one and move them",
+            holds=lambda _: True,
+        ),
+    )
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, Any]) -> LLMService:
+        """The whole object, as from a file. Raises InvalidSpec with every problem found."""
+        return cls.parse_at("", raw)

@@ -97,7 +97,7 @@ class Model(BaseModel):
 def _broken(model: Model, path: str) -> Iterator[Problem]:
     for rule in model.rules:
         if not rule.holds(model):
-            yield Problem(f"{path}.{rule.field}" if rule.field else path, rule.message)
+            yield Problem(f"{path}.{rule.field}".strip("."), rule.message)
     for name, field in type(model).model_fields.items():
         value = getattr(model, name)
         if isinstance(value, Model):
@@ -144,4 +144,4 @@ def _problem(path: str, details: ErrorDetails) -> Problem:
     for part in details["loc"]:
         field += f"[{part}]" if isinstance(part, int) else f".{part}"
     text = _MESSAGES.get(details["type"])
-    return Problem(field, text.format(**details.get("ctx", {})) if text else details["msg"])
+    return Problem(field.strip("."), text.format(**details.get("ctx", {})) if text else details["msg"])

@@ -13,7 +13,6 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import core_schema
 
-from tidegate.api.ports import PortNumber
 from tidegate.api.rules import Model
 
 
@@ -28,7 +27,7 @@ class ContainerPort(Open):
 
     name: Annotated[str, Field(max_length=63)] | None = None
     """Name of the port, by which `spec.port` and probes refer to it."""
-    container_port: PortNumber | None = None
+    container_port: Annotated[int, Field(ge=1, le=65_535, strict=True)] | None = None
     """Number of the port."""
 
 

@@ -1,0 +1,174 @@
+"""The status of an LLMService: typed documents for whoever writes it, and the source of its schema.
+
+The operator alone writes status, so nothing is bounded or enumerated in the schema: a CRD one version behind must not
+refuse the words of a newer operator. Absent means not known (yet), never zero.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from tidegate.api.conditions import (
+    ConditionStatus,
+    ConditionType,
+    DrainReason,
+    Outcome,
+    Phase,
+    PodState,
+    Reason,
+    TermSource,
+)
+from tidegate.api.rules import Model
+
+
+def _map_by(*keys: str) -> Any:
+    return Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)})
+
+
+_ATOMIC: Any = Field(json_schema_extra={"x-kubernetes-list-type": "atomic"})
+
+
+class Condition(Model):
+    """A condition as in core Kubernetes."""
+
+    type: ConditionType
+    """What the condition is about. Ready, Reconciling and Stalled are always there, the others only while True."""
+    status: ConditionStatus
+    """Whether it is so."""
+    observed_generation: int | None = None
+    """Generation of the spec that the condition was computed for."""
+    last_transition_time: str
+    """RFC 3339 time at which status changed last."""
+    reason: Reason
+    """Why, in one word."""
+    message: str
+    """What, why and what to do next, in a sentence."""
+
+
+class RevisionStatus(Model):
+    """Pods of one revision."""
+
+    name: str
+    """Name of the revision's Deployment."""
+    replicas: int
+    """Replicas asked of the Deployment."""
+    serving: int
+    """Pods that serve and are Ready."""
+    draining: int
+    """Pods that drain."""
+
+
+class PodStatus(Model):
+    """A pod that drains; refreshed at most every 5 seconds."""
+
+    name: str
+    """Name of the pod."""
+    state: PodState
+    """State of the pod."""
+    reason: DrainReason | None = None
+    """Why it drains."""
+    since: str | None = None
+    """RFC 3339 time of the withdrawal."""
+    deadline: str | None = None
+    """RFC 3339 time at which the budget is spent; absent with onExpiry: Hold."""
+    in_flight: int | None = None
+    """Requests in flight, by the pod's own count; absent: it has not answered."""
+    oldest_seconds: int | None = None
+    """Age of the oldest of them in seconds."""
+    observed_at: str | None = None
+    """RFC 3339 time of the pod's answer."""
+
+
+class GraceTerm(Model):
+    """One term of the grace period."""
+
+    name: str
+    """propagation, drain, teardown or safety."""
+    seconds: int
+    """Its length in seconds."""
+    source: TermSource
+    """Where it comes from."""
+
+
+class GracePeriod(Model):
+    """terminationGracePeriodSeconds of the target revision and what it is made of."""
+
+    seconds: int
+    """The sum of the terms in seconds, capped by spec.drain.grace.maxSeconds."""
+    terms: Annotated[tuple[GraceTerm, ...], _map_by("name")] = ()
+    """The terms."""
+
+
+class RolloutStatus(Model):
+    """The rollout that runs, or the last one."""
+
+    started_at: str | None = None
+    """RFC 3339 time of its start."""
+    finished_at: str | None = None
+    """RFC 3339 time of its end; absent while it runs."""
+    seconds: int | None = None
+    """How long it has taken, in seconds."""
+    bound_seconds: int | None = None
+    """What no schedule could have beaten with the starts and drains seen, in seconds."""
+    drained: int = 0
+    """Pods whose drain is over."""
+    cut: int = 0
+    """Requests that were cut."""
+
+
+class OutcomeStatus(Model):
+    """How the drain of one pod ended."""
+
+    pod: str
+    """Name of the pod."""
+    outcome: Outcome
+    """How it ended."""
+    seconds: int | None = None
+    """Length of the drain in seconds."""
+    cut: int = 0
+    """Requests that were cut."""
+    oldest_cut_seconds: int | None = None
+    """Age of the oldest request cut, in seconds."""
+    at: str | None = None
+    """RFC 3339 time of the end."""
+
+
+class LLMServiceStatus(Model):
+    """What the operator sees, why it is so and what happens next."""
+
+    observed_generation: int
+    """Generation of the spec that this status was computed for."""
+    phase: Phase
+    """The state of the service in one word."""
+    message: str = ""
+    """Message of the worst condition: what, why, what next."""
+    replicas: int = 0
+    """Pods that neither drain nor are drained; read through the scale subresource."""
+    selector: str = ""
+    """Selector of those pods; read through the scale subresource."""
+    serving: int = 0
+    """Pods that serve and are Ready."""
+    updated: int = 0
+    """Pods of the target revision that serve and are Ready."""
+    draining: int = 0
+    """Pods that drain."""
+    target_revision: str | None = None
+    """Name of the Deployment of the revision that the spec describes."""
+    revisions: Annotated[tuple[RevisionStatus, ...], _map_by("name")] = ()
+    """Revisions that have pods, and the target."""
+    pods: Annotated[tuple[PodStatus, ...], _map_by("name")] = ()
+    """Pods that drain."""
+    grace_period: GracePeriod | None = None
+    """The grace period of the target revision's pods."""
+    rollout: RolloutStatus | None = None
+    """The rollout that runs, or the last one."""
+    outcomes: Annotated[tuple[OutcomeStatus, ...], _ATOMIC] = ()
+    """The last ten drains, newest last."""
+    conditions: Annotated[tuple[Condition, ...], _map_by("type")] = ()
+    """Conditions."""
+
+    def document(self) -> dict[str, Any]:
+        """The status as JSON, without what is not known."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
