@@ -1,0 +1,68 @@
+"""Which cluster `dev/cluster` means: one that exists, kind's, or the local one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from .errors import ClusterError
+from .existing import ExistingCluster
+from .kind import KindCluster
+from .layout import this_layout
+from .local import LocalCluster
+
+CHOICES = ("existing", "kind", "local")
+
+
+class Provider(Protocol):
+    """What every kind of cluster can do. Commands are returned, not run, so that the caller can become them."""
+
+    @property
+    def name(self) -> str: ...
+
+    def up(self, nodes: int | None) -> None: ...
+
+    def down(self) -> None: ...
+
+    def status(self) -> dict[str, object]: ...
+
+    def kubeconfig(self) -> Path: ...
+
+    def kubectl(self, arguments: Sequence[str]) -> list[str]: ...
+
+    def inside(self, command: Sequence[str]) -> list[str]: ...
+
+    def load(self, archive: Path) -> None: ...
+
+
+def choose_provider(kubeconfig: str | None = None) -> Provider:
+    """The cluster that is named; else the local one that is up; else kind where it can run; else the local one."""
+    chosen = os.environ.get("TIDEGATE_PROVIDER")
+    if chosen not in (None, *CHOICES):
+        raise ClusterError(f"TIDEGATE_PROVIDER is {chosen!r}: use one of {', '.join(CHOICES)}, or leave it unset")
+    kubeconfig = kubeconfig or os.environ.get("TIDEGATE_KUBECONFIG")
+    if kubeconfig or chosen == "existing":
+        if not kubeconfig:
+            raise ClusterError("TIDEGATE_PROVIDER=existing needs TIDEGATE_KUBECONFIG=PATH or --kubeconfig PATH")
+        return ExistingCluster(Path(kubeconfig).absolute())
+    layout = this_layout()
+    local = LocalCluster(layout)
+    if chosen == "local" or (chosen is None and local.exists()):
+        return local
+    if chosen == "kind" or (shutil.which("kind") and _docker_answers()):
+        return KindCluster(layout)
+    return local
+
+
+def _docker_answers() -> bool:
+    if shutil.which("docker") is None:
+        return False
+    try:
+        asked = subprocess.run(["docker", "info"], capture_output=True, timeout=10, check=False)
+    except subprocess.TimeoutExpired:
+        return False
+    return asked.returncode == 0
