@@ -1,4 +1,3 @@
-# ruff: noqa: N818 - an Error behind every name would say it twice: they are all under TidegateError
 """Everything that Tidegate raises on purpose.
 
     TidegateError

@@ -34,6 +34,7 @@ LOWEST_COST: Final = "-2147483648"
 REPLICAS: Final = "tidegate.dev/replicas"
 RELEASED: Final = "tidegate.dev/released"
 SOURCE: Final = "tidegate.dev/source"
+RENDERED: Final = "tidegate.dev/rendered"
 
 # Annotation on an LLMService.
 DRAIN_UNREACHABLE: Final = "tidegate.dev/drain-unreachable"

@@ -152,17 +152,34 @@ def _declared(port: str) -> str:
     )
 
 
+_SERVES = (
+    "(has(self.container) ? c.name == self.container : size(self.template.spec.containers) == 1 || "
+    f"{_declared('self.port')})"
+)
+
+
+def _candidates(spec: LLMServiceSpec) -> list[str]:
+    """Names of the containers that may be the one that serves; more than one, or none, is refused by a rule."""
+    if spec.container is not None:
+        return [spec.container]
+    names = container_names(spec.template)
+    return names if len(names) == 1 else list(declarers(spec.template, spec.port))
+
+
 def _named_port(port: str, field: str, read: Callable[[LLMServiceSpec], int | str | None]) -> Rule:
-    """A port given by name has to exist: the kubelet and the Service would look it up in vain for ever."""
+    """A port given by name has to exist in the serving container: the kubelet would look it up in vain for ever."""
     steps = field.split(".")
     present = " && ".join(f"has(self.{'.'.join(steps[: depth + 1])})" for depth in range(len(steps)))
     return Rule(
         field=field,
-        cel=f"!({present}) || type(self.{field}) == int || self.template.spec.containers.exists(c, has(c.ports) && "
-        f"c.ports.exists(p, has(p.name) && p.name == self.{field}))",
-        message=f"names a port that no container in template declares: add a port named {port} to the container, or "
-        "write a port number",
-        holds=lambda spec: not isinstance(name := read(spec), str) or any(declarers(spec.template, name)),
+        cel=f"!({present}) || type(self.{field}) == int || self.template.spec.containers.exists(c, {_SERVES} && "
+        f"has(c.ports) && c.ports.exists(p, has(p.name) && p.name == self.{field}))",
+        message="names a port that the serving container does not declare: "
+        f"add a port named {port} to it in template, or write a port number",
+        holds=lambda spec: (
+            not isinstance(name := read(spec), str)
+            or not set(_candidates(spec)).isdisjoint(declarers(spec.template, name))
+        ),
     )
 
 
@@ -206,11 +223,7 @@ class LLMServiceSpec(Model):
             cel="has(self.container) || size(self.template.spec.containers) == 1 || "
             f"size(self.template.spec.containers.filter(c, {_declared('self.port')})) == 1",
             message="is needed where not exactly one container declares port: write the name of the one that serves",
-            holds=lambda spec: (
-                spec.container is not None
-                or len(container_names(spec.template)) == 1
-                or len(list(declarers(spec.template, spec.port))) == 1
-            ),
+            holds=lambda spec: len(_candidates(spec)) == 1,
         ),
         _named_port("http", "port", lambda spec: spec.port),
         _named_port("admin", "drain.native.port", lambda spec: spec.drain.native.port),
@@ -227,8 +240,7 @@ class LLMServiceSpec(Model):
     @property
     def serving_container(self) -> str:
         """Name of the container that serves: the one named, else the only one, else the one that declares `port`."""
-        names = container_names(self.template)
-        return self.container or (names[0] if len(names) == 1 else next(declarers(self.template, self.port)))
+        return _candidates(self)[0]
 
 
 NAME = r"^[a-z]([-a-z0-9]{0,50}[a-z0-9])?$"

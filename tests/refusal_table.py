@@ -1,0 +1,387 @@
+"""Specs that are refused, each beside the nearest one that is not.
+
+One table for both who refuse: the API server by the CRD, and the operator's own parser. Both have to name the same
+field and a remedy.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+ABSENT = object()
+
+
+def manifest(edits: Mapping[str, Any] | None = None, name: str = "chat") -> dict[str, Any]:
+    """The smallest LLMService, its spec edited at dotted paths."""
+    return {
+        "apiVersion": "tidegate.dev/v1alpha1",
+        "kind": "LLMService",
+        "metadata": {"name": name},
+        "spec": edited(SPEC, edits or {}),
+    }
+
+
+def edited(document: Mapping[str, Any], edits: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of `document` with values set, or removed where ABSENT, at dotted paths; numbers index lists."""
+    result = copy.deepcopy(dict(document))
+    for path, value in edits.items():
+        *parents, last = path.split(".")
+        node: Any = result
+        for parent in parents:
+            node = node[int(parent)] if isinstance(node, list) else node.setdefault(parent, {})
+        if value is ABSENT:
+            del node[last]
+        else:
+            node[last] = value
+    return result
+
+
+SPEC: dict[str, Any] = {
+    "port": "http",
+    "template": {
+        "spec": {
+            "containers": [
+                {
+                    "name": "server",
+                    "image": "example/app:1",
+                    "ports": [{"name": "http", "containerPort": 8000}, {"name": "admin", "containerPort": 9901}],
+                }
+            ]
+        }
+    },
+    "drain": {"mode": "Native"},
+}
+SIDECAR = {"name": "metrics", "image": "example/metrics:1", "ports": [{"name": "prom", "containerPort": 9100}]}
+TWO = [*SPEC["template"]["spec"]["containers"], SIDECAR]
+TWINS = [
+    {"name": "a", "image": "i", "ports": [{"containerPort": 80}]},
+    {"name": "b", "image": "i", "ports": [{"containerPort": 80}]},
+]
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """`bad` is refused under `at`, in words that hold `says`, or `parser_says` where the parser has its own words."""
+
+    story: str
+    at: str
+    bad: Mapping[str, Any]
+    good: Mapping[str, Any]
+    says: str
+    parser_says: str = ""
+
+
+def bound(path: str, bad: int, good: int) -> Refusal:
+    """An integer just outside its bounds."""
+    least = bad < good
+    return Refusal(
+        f"{path} {bad}",
+        f"spec.{path}",
+        {path: bad},
+        {path: good},
+        f"should be {'greater' if least else 'less'} than or equal to {good}",
+        f"must be at {'least' if least else 'most'} {good}",
+    )
+
+
+PORT_SAYS = "must be a port number from 1 to 65535 without quotes, or the name of a container's port"
+UNDECLARED = "does not declare: add a port named"
+SLOTS_SAY = "must be a number of pods from 0 to 1000 without quotes, or a percentage"
+GRACE_SAYS = "raise grace.maxSeconds or lower a term"
+
+REFUSALS = [
+    Refusal("no port", "spec.port", {"port": ABSENT}, {"port": 8000}, "Required value", "is required"),
+    Refusal("no template", "spec.template", {"template": ABSENT}, {}, "Required value", "is required"),
+    Refusal("no drain", "spec.drain", {"drain": ABSENT}, {}, "Required value", "is required"),
+    Refusal("no mode", "spec.drain.mode", {"drain": {}}, {}, "Required value", "is required"),
+    Refusal(
+        "a mode of a later version",
+        "spec.drain.mode",
+        {"drain.mode": "Gateway"},
+        {"drain.mode": "Native"},
+        'supported values: "Native"',
+        "must be 'Native'",
+    ),
+    Refusal(
+        "onExpiry misspelt",
+        "spec.drain.onExpiry",
+        {"drain.onExpiry": "hold"},
+        {"drain.onExpiry": "Hold"},
+        'supported values: "Release", "Hold"',
+        "must be 'Release' or 'Hold'",
+    ),
+    Refusal(
+        "whenNoCapacity misspelt",
+        "spec.rollout.whenNoCapacity",
+        {"rollout.whenNoCapacity": "Drain"},
+        {"rollout.whenNoCapacity": "DrainFirst"},
+        'supported values: "Wait", "DrainFirst"',
+        "must be 'Wait' or 'DrainFirst'",
+    ),
+    Refusal(
+        "an unknown disruption mode",
+        "spec.disruption.mode",
+        {"disruption.mode": "Allow"},
+        {"disruption.mode": "Hold"},
+        'supported values: "Budget", "Hold"',
+        "must be 'Budget' or 'Hold'",
+    ),
+    bound("replicas", -1, 0),
+    bound("replicas", 10_001, 10_000),
+    bound("service.port", 0, 1),
+    bound("service.port", 65_536, 65_535),
+    bound("rollout.minReadySeconds", -1, 0),
+    bound("rollout.progressDeadlineSeconds", 0, 1),
+    bound("rollout.revisionHistoryLimit", -1, 0),
+    bound("drain.budgetSeconds", 604_801, 604_800),
+    bound("drain.propagationSeconds", 0, 1),
+    bound("drain.quietSeconds", -1, 0),
+    bound("drain.flushSeconds", 301, 300),
+    bound("drain.stalledAfterSeconds", -1, 0),
+    bound("drain.grace.teardownSeconds", -1, 0),
+    bound("drain.grace.safetySeconds", -1, 0),
+    bound("probes.startup.budgetSeconds", 0, 1),
+    bound("probes.readiness.periodSeconds", 0, 1),
+    bound("probes.liveness.terminationGracePeriodSeconds", 0, 1),
+    Refusal(
+        "a number in quotes",
+        "spec.drain.budgetSeconds",
+        {"drain.budgetSeconds": "900"},
+        {"drain.budgetSeconds": 900},
+        'must be of type integer: "string"',
+        "must be a whole number without quotes",
+    ),
+    Refusal(
+        "a boolean in quotes",
+        "spec.rollout.paused",
+        {"rollout.paused": "true"},
+        {"rollout.paused": True},
+        'must be of type boolean: "string"',
+        "must be true or false without quotes",
+    ),
+    Refusal("port zero", "spec.port", {"port": 0}, {"port": 1}, PORT_SAYS),
+    Refusal("port too high", "spec.port", {"port": 65_536}, {"port": 65_535}, PORT_SAYS),
+    Refusal("a port number in quotes", "spec.port", {"port": "8000"}, {"port": 8000}, PORT_SAYS),
+    Refusal(
+        "a port name with --",
+        "spec.drain.native.port",
+        {"drain.native.port": "ad--min"},
+        {"drain.native.port": "admin"},
+        PORT_SAYS,
+    ),
+    Refusal(
+        "a port name of 16 characters",
+        "spec.port",
+        {"port": "a-name-of-16-chr", "template.spec.containers.0.ports.0.name": "a-name-of-16-chr"},
+        {"port": "a-name-of-15-ch", "template.spec.containers.0.ports.0.name": "a-name-of-15-ch"},
+        PORT_SAYS,
+    ),
+    Refusal(
+        "a port in upper case",
+        "spec.probes.startup.port",
+        {"probes.startup.port": "HTTP"},
+        {"probes.startup.port": "http"},
+        PORT_SAYS,
+    ),
+    Refusal("a port nobody declares", "spec.port", {"port": "https"}, {"port": "http"}, UNDECLARED),
+    Refusal(
+        "an admin port nobody declares",
+        "spec.drain.native.port",
+        {"drain.native.port": "drain"},
+        {"drain.native.port": "admin"},
+        UNDECLARED,
+    ),
+    Refusal(
+        "a startup port nobody declares",
+        "spec.probes.startup.port",
+        {"probes.startup.port": "x"},
+        {"probes.startup.port": "admin"},
+        UNDECLARED,
+    ),
+    Refusal(
+        "a readiness port nobody declares",
+        "spec.probes.readiness.port",
+        {"probes.readiness.port": "x"},
+        {"probes.readiness.port": 9901},
+        UNDECLARED,
+    ),
+    Refusal(
+        "a liveness port nobody declares",
+        "spec.probes.liveness.port",
+        {"probes.liveness.port": "x"},
+        {"probes.liveness.port": "admin"},
+        UNDECLARED,
+    ),
+    Refusal(
+        "a probe path that is a URL",
+        "spec.probes.readiness.path",
+        {"probes.readiness.path": "http://localhost/readyz"},
+        {"probes.readiness.path": "/readyz"},
+        "must start with '/': write the path alone",
+    ),
+    Refusal(
+        "a container that is not there",
+        "spec.container",
+        {"container": "engine"},
+        {"container": "server"},
+        "write the name of one of them",
+    ),
+    Refusal(
+        "a port of the other container",
+        "spec.port",
+        {"template.spec.containers": TWO, "container": "server", "port": "prom"},
+        {"template.spec.containers": TWO, "container": "metrics", "port": "prom"},
+        UNDECLARED,
+    ),
+    Refusal(
+        "a drain port of the other container",
+        "spec.drain.native.port",
+        {"template.spec.containers": TWO, "drain.native.port": "prom"},
+        {"template.spec.containers": TWO, "drain.native.port": "admin"},
+        UNDECLARED,
+    ),
+    Refusal(
+        "two containers with the same port",
+        "spec.container",
+        {"template.spec.containers": TWINS, "port": 80},
+        {"template.spec.containers": TWINS, "port": 80, "container": "b"},
+        "write the name of the one that serves",
+    ),
+    Refusal(
+        "two containers, none with the port",
+        "spec.container",
+        {"template.spec.containers": TWO, "port": 8001},
+        {"template.spec.containers": TWO, "port": 8000},
+        "write the name of the one that serves",
+    ),
+    Refusal(
+        "a template without containers",
+        "spec.template.spec.containers",
+        {"template.spec.containers": ABSENT},
+        {},
+        "Required value",
+        "is required",
+    ),
+    Refusal(
+        "an empty list of containers",
+        "spec.template.spec.containers",
+        {"template.spec.containers": []},
+        {},
+        "should have at least 1 items",
+        "must have at least 1 entry",
+    ),
+    Refusal(
+        "a container without a name",
+        "spec.template.spec.containers[0].name",
+        {"template.spec.containers.0.name": ABSENT},
+        {},
+        "Required value",
+        "is required",
+    ),
+    Refusal(
+        "a container port out of range",
+        "spec.template.spec.containers[0].ports[0].containerPort",
+        {"template.spec.containers.0.ports.0.containerPort": 70_000},
+        {"template.spec.containers.0.ports.0.containerPort": 65_535},
+        "should be less than or equal to 65535",
+        "must be at most 65535",
+    ),
+    Refusal(
+        "a Service that is described and not wanted",
+        "spec.service.create",
+        {"service": {"create": False, "port": 8080}},
+        {"service": {"create": False}},
+        "remove them, or set create to true",
+    ),
+    Refusal(
+        "a Service name with a dot",
+        "spec.service.name",
+        {"service.name": "chat.v2"},
+        {"service.name": "chat-v2"},
+        "must be a DNS-1035 label",
+    ),
+    Refusal(
+        "a surge of 101 %",
+        "spec.rollout.maxSurge",
+        {"rollout.maxSurge": "101%"},
+        {"rollout.maxSurge": "100%"},
+        SLOTS_SAY,
+    ),
+    Refusal(
+        "a surge in quotes", "spec.rollout.maxSurge", {"rollout.maxSurge": "1"}, {"rollout.maxSurge": 1}, SLOTS_SAY
+    ),
+    Refusal("a negative surge", "spec.rollout.maxSurge", {"rollout.maxSurge": -1}, {"rollout.maxSurge": 0}, SLOTS_SAY),
+    Refusal(
+        "a percentage with a fraction",
+        "spec.rollout.maxUnavailable",
+        {"rollout.maxUnavailable": "2.5%"},
+        {"rollout.maxUnavailable": "25%"},
+        SLOTS_SAY,
+    ),
+    Refusal(
+        "1001 unavailable",
+        "spec.rollout.maxUnavailable",
+        {"rollout.maxUnavailable": 1001},
+        {"rollout.maxUnavailable": 1000},
+        SLOTS_SAY,
+    ),
+    Refusal(
+        "minReadySeconds of the whole deadline",
+        "spec.rollout.minReadySeconds",
+        {"rollout": {"minReadySeconds": 60, "progressDeadlineSeconds": 60}},
+        {"rollout": {"minReadySeconds": 59, "progressDeadlineSeconds": 60}},
+        "lower minReadySeconds or raise progressDeadlineSeconds",
+    ),
+    Refusal(
+        "minReadySeconds of the absent deadline",
+        "spec.rollout.minReadySeconds",
+        {"rollout.minReadySeconds": 1800},
+        {"rollout.minReadySeconds": 1799},
+        "lower minReadySeconds or raise progressDeadlineSeconds",
+    ),
+    Refusal(
+        "restartedAt as a word",
+        "spec.rollout.restartedAt",
+        {"rollout.restartedAt": "now"},
+        {"rollout.restartedAt": "2026-11-29T20:00:00.5+01:00"},
+        "must be an RFC 3339 time",
+    ),
+    Refusal(
+        "restartedAt in a thirteenth month",
+        "spec.rollout.restartedAt",
+        {"rollout.restartedAt": "2026-13-01T00:00:00Z"},
+        {"rollout.restartedAt": "2026-12-01T00:00:00Z"},
+        "must be an RFC 3339 time",
+    ),
+    Refusal(
+        "tokens due before the drain begins",
+        "spec.drain.flushSeconds",
+        {"drain": {"mode": "Native", "flushSeconds": 30, "budgetSeconds": 30}},
+        {"drain": {"mode": "Native", "flushSeconds": 29, "budgetSeconds": 30}},
+        "lower flushSeconds or raise budgetSeconds",
+    ),
+    Refusal(
+        "a budget that is over before a pod can be sealed",
+        "spec.drain.budgetSeconds",
+        {"drain.budgetSeconds": 7},
+        {"drain.budgetSeconds": 8},
+        "raise budgetSeconds",
+    ),
+    Refusal(
+        "a grace period that its cap would cut",
+        "spec.drain.grace",
+        {"drain.grace.maxSeconds": 139},
+        {"drain.grace.maxSeconds": 140},
+        GRACE_SAYS,
+    ),
+    Refusal(
+        "a propagation that the cap of the grace period would cut",
+        "spec.drain.grace",
+        {"drain": {"mode": "Native", "propagationSeconds": 300, "grace": {"initialSeconds": 286}}},
+        {"drain": {"mode": "Native", "propagationSeconds": 300, "grace": {"initialSeconds": 285}}},
+        GRACE_SAYS,
+    ),
+]
