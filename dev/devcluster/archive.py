@@ -99,6 +99,7 @@ def _add(tar: tarfile.TarFile, name: str, source: Path) -> None:
     info.uid = info.gid = 0
     info.uname = info.gname = ""
     info.mtime = 0
+    info.pax_headers = {}
     if info.issym():
         tar.addfile(info)
         return

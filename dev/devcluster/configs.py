@@ -146,6 +146,7 @@ def kubelet(layout: Layout, node: Node) -> str:
             "volumePluginDir": str(layout.data / node.name / "volume-plugins"),
             "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
             "enforceNodeAllocatable": [],
+            "imageGCHighThresholdPercent": 100,  # no collection: what is gone here cannot be pulled again
             "maxPods": 200,
         },
         indent=2,

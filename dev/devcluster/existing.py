@@ -64,6 +64,10 @@ class ExistingCluster:
             "build the image with the Dockerfile and push it to a registry that the cluster pulls from"
         )
 
+    def image_stamps(self) -> Path | None:
+        """Nothing is loaded here, so nothing is noted."""
+        return None
+
 
 def kubectl_program() -> list[str]:
     """The installed kubectl, or the one in the binary of the local cluster."""

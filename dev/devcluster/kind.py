@@ -15,8 +15,8 @@ from .existing import kubectl_program
 from .layout import CHECKOUT, Layout
 
 CONFIG = CHECKOUT / "kind-config.yaml"
-# In the file this directory has a fixed name, so that the file can be used by hand. `dev/cluster` puts the host's own path
-# there, so that one path works in a pod's hostPath and on the host.
+# In the file this directory has a fixed name, so that the file can be used by hand. Here it becomes the host's
+# own path, so that one path works in a pod's hostPath and on the host.
 LOGS_IN_CONFIG = "/var/lib/tidegate-shared"
 
 
@@ -100,6 +100,10 @@ class KindCluster:
 
     def load(self, archive: Path) -> None:
         self._kind("load", "image-archive", str(archive), "--name", self.layout.name)
+
+    def image_stamps(self) -> Path | None:
+        """Where dev/image notes what it has loaded; it must not outlive the cluster."""
+        return self.state / "images"
 
     def _check_tools(self) -> None:
         missing = [tool for tool in ("docker", "kind") if shutil.which(tool) is None]

@@ -109,6 +109,10 @@ class LocalCluster:
         for node in self.nodes():
             components.import_image(self.layout, node, archive)
 
+    def image_stamps(self) -> Path | None:
+        """Where dev/image notes what it has loaded; it must not outlive the cluster."""
+        return self.layout.run / "images"
+
     def _holder(self) -> Recorded:
         check_root()
         records = read_records(self.layout.run / "pids") if self.exists() else []

@@ -39,7 +39,7 @@ def token_file(users: dict[str, User]) -> str:
 
 
 def make_certificates(directory: Path) -> None:
-    """Write the authority, the API server's two certificates (server, client of kubelets), and the ServiceAccounts' key."""
+    """Write the authority, the API server's certificates (server, client of kubelets), and the ServiceAccounts' key."""
     directory.mkdir(mode=0o700)
     _key(directory / "sa.key")
     _key(directory / "ca.key")

@@ -38,6 +38,8 @@ class Provider(Protocol):
 
     def load(self, archive: Path) -> None: ...
 
+    def image_stamps(self) -> Path | None: ...
+
 
 def choose_provider(kubeconfig: str | None = None) -> Provider:
     """The cluster that is named; else the local one that is up; else kind where it can run; else the local one."""

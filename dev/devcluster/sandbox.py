@@ -18,8 +18,9 @@ from .pki import NODE_ADDRESS
 from .processes import Recorded, Recorder
 
 HOLDER = "sandbox"
-# Paths that Kubernetes and containerd write to whatever their configuration says. Inside the sandbox each is a directory
-# of ours. The empty mount points stay behind: removing one would tear it out from under another cluster on this machine.
+# Paths that Kubernetes and containerd write to whatever their configuration says. Inside the sandbox each is a
+# directory of ours. The empty mount points stay behind: to remove one would tear it out from under another cluster,
+# since the kernel drops what is mounted on a removed directory elsewhere.
 FIXED_PATHS = ("/var/lib/kubelet", "/var/lib/cni", "/var/log/containers", "/run/containerd")
 
 _SETUP = f"""

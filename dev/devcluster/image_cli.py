@@ -1,0 +1,52 @@
+"""The command line of `dev/image`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from .errors import ClusterError
+from .images import RECIPES, Image, pack
+from .prerequisites import extend_path
+from .processes import write_atomically
+from .provider import Provider, choose_provider
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Pack one image and load it into the cluster; return the exit status."""
+    extend_path()
+    parser = argparse.ArgumentParser(
+        prog="dev/image", description="Pack an image of this checkout and load it into the cluster of dev/cluster."
+    )
+    parser.add_argument("image", choices=sorted(RECIPES))
+    parser.add_argument(
+        "tags", nargs="*", metavar="TAG", help="tags of the one image (default: operator dev, testapp v1 to v5)"
+    )
+    parser.add_argument("--no-load", action="store_true", help="only write the archive and print its path")
+    options = parser.parse_args(arguments)
+    try:
+        image = pack(RECIPES[options.image], options.tags)
+        if not options.no_load:
+            load_once(choose_provider(), image)
+    except ClusterError as error:
+        print(f"dev/image: {error}", file=sys.stderr)
+        return 1
+    print(image.archive)
+    return 0
+
+
+def load_once(cluster: Provider, image: Image) -> None:
+    """Load the image unless this cluster already holds exactly it."""
+    stamps = cluster.image_stamps()
+    stamp = stamps / image.key if stamps else None
+    if stamp and stamp.exists():
+        return
+    cluster.load(image.archive)
+    if stamp:
+        stamp.parent.mkdir(exist_ok=True)
+        # A tag names one image: an older image under any of these tags has just been replaced.
+        for old in stamp.parent.iterdir():
+            if set(old.read_text().split()) & set(image.tags):
+                old.unlink()
+        write_atomically(stamp, "\n".join(image.tags))
