@@ -1,0 +1,40 @@
+"""`tidegate operator`: run the operator, in a cluster or against a kubeconfig."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the subcommand."""
+    parser = subparsers.add_parser("operator", help="run the operator", description=__doc__)
+    parser.add_argument(
+        "--liveness",
+        default="http://0.0.0.0:8080/healthz",
+        metavar="URL",
+        help="where to answer liveness probes (default %(default)s); empty for nowhere",
+    )
+    parser.add_argument("--verbose", action="store_true", help="log kopf's own doings too")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run until SIGTERM; 1 with one sentence when there is no cluster."""
+    from tidegate.cluster.port import ClusterError
+    from tidegate.runtime import run as serve
+
+    logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    if not args.verbose:
+        for name in ("kopf", "httpx", "httpcore"):
+            logging.getLogger(name).setLevel(logging.WARNING)
+    try:
+        asyncio.run(serve(args.liveness or None))
+    except ClusterError as error:
+        print(f"tidegate operator: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0

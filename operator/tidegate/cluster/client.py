@@ -1,0 +1,172 @@
+"""The port over HTTP: one `kubernetes.aio` client, raw JSON bodies, no models, no hidden retries.
+
+Typed models cost about 2 ms a pod to decode and drop fields they do not know, so dicts go in and out.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import aiohttp
+from kubernetes.aio import config as kube_config
+from kubernetes.aio.client import ApiClient, Configuration
+from kubernetes.aio.client.exceptions import ApiException
+
+from .port import ClusterError, Conflict, Denied, Kind, NotFound, Object, Rejected, Unavailable
+
+_TIMEOUT: Final = aiohttp.ClientTimeout(total=30, connect=5)
+_JSON: Final = "application/json"
+_APPLY: Final = "application/apply-patch+yaml"
+_JSON_PATCH: Final = "application/json-patch+json"
+
+
+async def connect(user_agent: str) -> "ApiCluster":
+    """Client from the pod's ServiceAccount, else from KUBECONFIG or ~/.kube/config.
+
+    Raises `ClusterError` with the remedy when neither is there.
+    """
+    configuration = Configuration()
+    try:
+        if os.environ.get("KUBERNETES_SERVICE_HOST") and "KUBECONFIG" not in os.environ:
+            kube_config.load_incluster_config(client_configuration=configuration)
+        else:
+            await kube_config.load_kube_config(client_configuration=configuration)
+    except (kube_config.ConfigException, OSError) as error:
+        raise ClusterError(
+            f"no access to a cluster: {error}. Run inside a cluster with a ServiceAccount, or set KUBECONFIG"
+        ) from error
+    configuration.connection_pool_maxsize = 50
+    api = ApiClient(configuration=configuration)
+    api.user_agent = user_agent
+    return ApiCluster(api)
+
+
+class ApiCluster:
+    """`Cluster` against a real API server. Close it when done."""
+
+    def __init__(self, api: ApiClient) -> None:
+        self._api = api
+
+    async def close(self) -> None:
+        await self._api.close()
+
+    async def list(
+        self, kind: Kind, namespace: str | None = None, *, labels: str = "", chunk: int = 500
+    ) -> tuple[list[Object], str]:
+        items: list[Object] = []
+        query = {"limit": str(chunk)}
+        if labels:
+            query["labelSelector"] = labels
+        while True:
+            page = await self._call("GET", kind.path(namespace), query=query)
+            for item in page.get("items") or []:
+                # Items of a list carry neither; everything downstream may rely on them.
+                item.setdefault("apiVersion", kind.api_version)
+                item.setdefault("kind", kind.kind)
+                items.append(item)
+            meta = page.get("metadata") or {}
+            if not meta.get("continue"):
+                return items, str(meta.get("resourceVersion", ""))
+            query["continue"] = meta["continue"]
+
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
+        return await self._call("GET", kind.path(namespace, name))
+
+    async def create(self, kind: Kind, namespace: str, body: Mapping[str, Any]) -> Object:
+        return await self._call("POST", kind.path(namespace), body=body)
+
+    async def apply(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        body: Mapping[str, Any],
+        *,
+        manager: str,
+        dry_run: bool = False,
+        subresource: str | None = None,
+    ) -> Object:
+        query = {"fieldManager": manager, "force": "true"}
+        if dry_run:
+            query["dryRun"] = "All"
+        path = kind.path(namespace, name, subresource)
+        return await self._call("PATCH", path, query=query, body=body, content_type=_APPLY)
+
+    async def patch(self, kind: Kind, namespace: str, name: str, operations: Sequence[Mapping[str, Any]]) -> Object:
+        try:
+            return await self._call(
+                "PATCH", kind.path(namespace, name), body=list(operations), content_type=_JSON_PATCH
+            )
+        except Rejected as error:
+            # A failed `test` comes as 422 "the server rejected our request due to an error in our request"
+            # without causes; a really invalid result names fields.
+            if error.causes:
+                raise
+            raise Conflict(f"{kind.kind} {namespace}/{name} changed in the meantime: {error}") from error
+
+    async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str) -> None:
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+        await self._call("DELETE", kind.path(namespace, name), body=body)
+
+    async def review_access(self, kind: Kind, verb: str) -> bool:
+        """Whether this client may do `verb` on `kind` in all namespaces."""
+        attributes = {"group": kind.group, "resource": kind.plural, "verb": verb}
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }
+        answer = await self._call("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body=body)
+        return bool(answer.get("status", {}).get("allowed"))
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        content_type: str = _JSON,
+    ) -> Object:
+        headers = {"Accept": _JSON, "Content-Type": content_type}
+        try:
+            method, url, headers, body, _ = await self._api.param_serialize(
+                method,
+                path,
+                query_params=list((query or {}).items()),
+                header_params=headers,
+                body=body,
+                auth_settings=["BearerToken"],
+            )
+            response = await self._api.rest_client.request(
+                method, url, headers=headers, body=body, _request_timeout=_TIMEOUT
+            )
+            data = await response.read()
+        except ApiException as error:
+            raise _error(int(error.status or 0), error.body, error.headers) from error
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise Unavailable(f"no answer from the API server: {type(error).__name__}") from error
+        if response.status >= 400:
+            raise _error(response.status, data, response.headers)
+        return dict(json.loads(data)) if data else {}
+
+
+def _error(status: int, body: Any, headers: Mapping[str, str] | None) -> ClusterError:
+    try:
+        document = json.loads(body) if body else {}
+    except ValueError:
+        document = {}
+    message = str(document.get("message") or f"HTTP {status}")
+    if status == 404:
+        return NotFound(message)
+    if status == 409:
+        return Conflict(message)
+    if status in (401, 403):
+        return Denied(message)
+    if status in (400, 413, 422):
+        details = document.get("details") or {}
+        causes = [(str(c.get("field", "")), str(c.get("message", ""))) for c in details.get("causes") or []]
+        return Rejected(message, causes)
+    wait = (headers or {}).get("Retry-After")
+    return Unavailable(message, float(wait) if wait and wait.isdigit() else None)

@@ -1,0 +1,53 @@
+"""Events on an LLMService, for `kubectl describe`: on transitions only, and never worth failing for."""
+
+import hashlib
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from tidegate.api import names
+from tidegate.core import times
+from tidegate.core.model import Snapshot
+
+from .port import EVENTS, Cluster, ClusterError
+
+log = logging.getLogger(__name__)
+LONGEST_MESSAGE: Final = 1000
+
+
+class EventRecorder:
+    """Writes core/v1 Events under the operator's name."""
+
+    def __init__(self, cluster: Cluster, component: str, instance: str, now: Callable[[], float]) -> None:
+        self._cluster, self._component, self._instance, self._now = cluster, component, instance, now
+        self._count = 0
+
+    async def __call__(self, s: Snapshot, reason: str, message: str, *, warning: bool = False) -> None:
+        self._count += 1
+        at = self._now()
+        digest = hashlib.sha256(f"{self._instance}/{s.uid}/{at}/{self._count}".encode()).hexdigest()[:16]
+        body = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"{s.name}.{digest}", "namespace": s.namespace},
+            "involvedObject": {
+                "apiVersion": names.API_VERSION,
+                "kind": names.KIND,
+                "namespace": s.namespace,
+                "name": s.name,
+                "uid": s.uid,
+            },
+            "reason": reason,
+            "message": message[:LONGEST_MESSAGE],
+            "type": "Warning" if warning else "Normal",
+            "source": {"component": self._component},
+            "reportingComponent": self._component,
+            "reportingInstance": self._instance,
+            "firstTimestamp": times.short(at),
+            "lastTimestamp": times.short(at),
+            "count": 1,
+        }
+        try:
+            await self._cluster.create(EVENTS, s.namespace, body)
+        except ClusterError as error:
+            log.warning("event %s of %s/%s not written: %s", reason, s.namespace, s.name, error)

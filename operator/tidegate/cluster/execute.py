@@ -1,0 +1,194 @@
+"""Plans into writes. Each write is safe to repeat, carries its own precondition, and puts its answer into the store."""
+
+import logging
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from tidegate.api import names
+from tidegate.core import actions as a
+from tidegate.core import render
+from tidegate.core.grace import grace_period
+from tidegate.core.model import Snapshot
+
+from . import project
+from .keys import DrainKeys
+from .port import DEPLOYMENTS, PDBS, PODS, SERVICES, Cluster, Denied, NotFound, Object, Rejected
+from .store import Store
+
+log = logging.getLogger(__name__)
+CHILD_KINDS = {"Service": SERVICES, "PodDisruptionBudget": PDBS}
+
+
+class TemplateRefused(Exception):
+    """The API server's dry run of a new revision said no; `causes` holds (field, message)."""
+
+    def __init__(self, causes: Iterable[tuple[str, str]]) -> None:
+        super().__init__("template refused")
+        self.causes = tuple(causes)
+
+
+class Told(Protocol):
+    """Where transitions are announced as Events."""
+
+    async def __call__(self, s: Snapshot, reason: str, message: str, *, warning: bool = False) -> None: ...
+
+
+class Executor:
+    """Executes the actions of one plan in order; the first failure ends the pass, the next one plans anew."""
+
+    def __init__(self, cluster: Cluster, store: Store, keys: DrainKeys, tell: Told) -> None:
+        self._cluster, self._store, self._keys, self._tell = cluster, store, keys, tell
+
+    async def execute(self, s: Snapshot, plan: Iterable[a.Action]) -> None:
+        """Raises `ClusterError` or `TemplateRefused`."""
+        for action in plan:
+            await self._one(s, action)
+
+    async def _one(self, s: Snapshot, action: a.Action) -> None:
+        match action:
+            case a.CreateRevision():
+                await self._create(s, action)
+            case a.Scale():
+                await self._scale(s, action)
+            case a.Withdraw() | a.Redate() | a.Restore() | a.MarkDrained():
+                await self._label(s, action)
+            case a.DeletePod():
+                await self._delete_pod(s, action)
+            case a.DeleteDeployment():
+                await self._cluster.delete(DEPLOYMENTS, s.namespace, action.name, uid=action.uid)
+            case a.Adopt():
+                await self._adopt(s, action)
+            case a.ApplyChild():
+                kind = CHILD_KINDS[action.kind]
+                answer = await self._cluster.apply(
+                    kind, s.namespace, action.name, action.body, manager=names.FIELD_MANAGER
+                )
+                self._store.put(kind, answer)
+            case a.DeleteChild():
+                await self._cluster.delete(CHILD_KINDS[action.kind], s.namespace, action.name, uid=action.uid)
+            case a.EnsureSecret():
+                await self._keys.ensure(_owner(s))
+
+    async def _create(self, s: Snapshot, action: a.CreateRevision) -> None:
+        owner = _owner(s)
+        prestop = await self._keys.prestop_key(owner, action.revision)
+        revision = render.Revision(action.revision, action.source, grace_period(s.spec), prestop)
+        body = render.deployment(owner, s.spec, revision, action.replicas)
+        name = render.deployment_name(owner, action.revision)
+        try:
+            await self._apply(name, s.namespace, body, dry_run=True)
+        except Rejected as error:
+            # The Deployment's spec.template is the user's spec.template: fields need no translation.
+            raise TemplateRefused(error.causes or [("", str(error))]) from error
+        except Denied as error:
+            raise TemplateRefused([("", str(error))]) from error
+        self._store.put(DEPLOYMENTS, await self._apply(name, s.namespace, body, dry_run=False))
+        if not action.refresh:
+            await self._tell(s, "NewRevision", f"Created Deployment {name} with {action.replicas} replicas")
+
+    async def _apply(self, name: str, namespace: str, body: Object, *, dry_run: bool) -> Object:
+        manager = names.FIELD_MANAGER
+        return await self._cluster.apply(DEPLOYMENTS, namespace, name, body, manager=manager, dry_run=dry_run)
+
+    async def _scale(self, s: Snapshot, action: a.Scale) -> None:
+        body = render.scale(action.deployment, s.namespace, action.replicas, action.released)
+        manager = names.FIELD_MANAGER_SCALE
+        answer = await self._cluster.apply(DEPLOYMENTS, s.namespace, action.deployment, body, manager=manager)
+        self._store.put(DEPLOYMENTS, answer)
+        log.info(
+            "service=%s/%s scaled=%s to=%d why=%s", s.namespace, s.name, action.deployment, action.replicas, action.why
+        )
+
+    async def _label(self, s: Snapshot, action: a.Withdraw | a.Redate | a.Restore | a.MarkDrained) -> None:
+        answer = await self._cluster.patch(PODS, s.namespace, action.pod, operations(action))
+        self._store.put(PODS, answer)
+        match action:
+            case a.Withdraw(pod=pod, record=record):
+                log.info("service=%s/%s pod=%s draining reason=%s", s.namespace, s.name, pod, record.reason)
+                await self._tell(
+                    s, "Draining", f"Pod {pod} withdrawn from traffic, reason {record.reason}{_held(s, action.uid)}"
+                )
+            case a.Restore(pod=pod):
+                await self._tell(s, "Undrained", f"Pod {pod} is wanted again and serves again")
+            case a.MarkDrained(pod=pod, outcome=outcome):
+                log.info(
+                    "service=%s/%s pod=%s drained outcome=%s cut=%s",
+                    s.namespace,
+                    s.name,
+                    pod,
+                    outcome.outcome,
+                    outcome.cut,
+                )
+                cut = "unknown how many requests" if outcome.cut is None else f"{outcome.cut} requests"
+                await self._tell(
+                    s,
+                    "Drained",
+                    f"Pod {pod}: {outcome.outcome} after {outcome.seconds:.0f} s, {cut} cut",
+                    warning=outcome.cut != 0,
+                )
+            case _:
+                pass
+
+    async def _delete_pod(self, s: Snapshot, action: a.DeletePod) -> None:
+        # Its ReplicaSet may have deleted it while our watch lagged: look before the one irreversible step.
+        try:
+            live = await self._cluster.get(PODS, s.namespace, action.pod)
+        except NotFound:
+            return
+        self._store.put(PODS, live)
+        if live["metadata"]["uid"] != action.uid or live["metadata"].get("deletionTimestamp"):
+            return
+        await self._cluster.delete(PODS, s.namespace, action.pod, uid=action.uid)
+        log.info(
+            "service=%s/%s pod=%s deleted: its ReplicaSet has seen the lower count", s.namespace, s.name, action.pod
+        )
+
+    async def _adopt(self, s: Snapshot, action: a.Adopt) -> None:
+        operations: list[dict[str, Any]] = [
+            {"op": "test", "path": "/metadata/uid", "value": action.uid},
+            {"op": "add", "path": "/metadata/ownerReferences", "value": [_owner(s).reference]},
+        ]
+        answer = await self._cluster.patch(DEPLOYMENTS, s.namespace, action.name, operations)
+        self._store.put(DEPLOYMENTS, answer)
+
+
+def operations(action: a.Withdraw | a.Redate | a.Restore | a.MarkDrained) -> list[dict[str, Any]]:
+    """The JSON patch of a change of state, with tests of what it was decided on: uid, state, and the drain's record."""
+    state = f"/metadata/labels/{_escape(names.STATE)}"
+    drain = f"/metadata/annotations/{_escape(names.DRAIN)}"
+    patch: list[dict[str, Any]] = [{"op": "test", "path": "/metadata/uid", "value": action.uid}]
+    match action:
+        case a.Withdraw(record=record):
+            patch += _change(state, names.SERVING, names.DRAINING)
+            patch.append({"op": "add", "path": drain, "value": project.drain_text(record)})
+        case a.Redate(record=record):
+            patch.append({"op": "test", "path": state, "value": names.DRAINING})
+            patch.append({"op": "add", "path": drain, "value": project.drain_text(record)})
+        case a.Restore():
+            patch += _change(state, names.DRAINING, names.SERVING)
+            patch.append({"op": "remove", "path": drain})
+        case a.MarkDrained(state=before, outcome=outcome):
+            patch += _change(state, before, names.DRAINED)
+            for key, value in (
+                (names.OUTCOME, project.outcome_text(outcome)),
+                (names.DELETION_COST, names.LOWEST_COST),
+            ):
+                patch.append({"op": "add", "path": f"/metadata/annotations/{_escape(key)}", "value": value})
+    return patch
+
+
+def _change(path: str, before: str, after: str) -> list[dict[str, Any]]:
+    return [{"op": "test", "path": path, "value": before}, {"op": "replace", "path": path, "value": after}]
+
+
+def _escape(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+def _held(s: Snapshot, uid: str) -> str:
+    reading = s.readings.get(uid)
+    return "" if reading is None else f", {reading.in_flight} requests in flight"
+
+
+def _owner(s: Snapshot) -> render.Owner:
+    return render.Owner(s.namespace, s.name, s.uid)

@@ -1,0 +1,141 @@
+"""The store's view of one service, as the core's snapshot."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.api import names
+from tidegate.api.resource import LLMServiceSpec
+from tidegate.core import render
+from tidegate.core.model import Conflict, Deployment, Pod, ReplicaSet, Snapshot
+
+from . import project
+from .port import DEPLOYMENTS, LLM_SERVICES, PDBS, PODS, REPLICASETS, SERVICES, Object
+from .store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Children:
+    """What belongs to one LLMService."""
+
+    deployments: tuple[Deployment, ...]
+    replica_sets: tuple[ReplicaSet, ...]
+    pods: tuple[Pod, ...]
+    conflicts: tuple[Conflict, ...]
+
+
+def snapshot(store: Store, service: Object, spec: LLMServiceSpec, now: float, **known: Any) -> Snapshot:
+    """Everything about `service`; `known` holds what is not in the store (readings, locks)."""
+    meta = service["metadata"]
+    owner = render.Owner(meta["namespace"], meta["name"], meta["uid"])
+    children = _children(store, owner)
+    live_service, clash = _child(store, SERVICES, owner, render.service_name(owner, spec), spec.service.create)
+    live_budget, other = _child(store, PDBS, owner, owner.name, True)
+    return Snapshot(
+        now=now,
+        namespace=owner.namespace,
+        name=owner.name,
+        uid=owner.uid,
+        generation=int(meta.get("generation", 1)),
+        created=0.0,
+        raw_spec=service.get("spec") or {},
+        spec=spec,
+        annotations=meta.get("annotations") or {},
+        status=service.get("status") or {},
+        deployments=children.deployments,
+        replica_sets=children.replica_sets,
+        pods=children.pods,
+        conflicts=children.conflicts + clash + other,
+        foreign_services=tuple(foreign_services(store, owner.namespace, children.pods)),
+        live_service=live_service,
+        live_budget=live_budget,
+        **known,
+    )
+
+
+def _children(store: Store, owner: render.Owner) -> Children:
+    conflicts: list[Conflict] = []
+    deployments = []
+    mine = {names.SERVICE: owner.name}
+    for raw in store.select(DEPLOYMENTS, owner.namespace, mine):
+        trouble = _foreign(raw, owner, "Deployment")
+        if trouble is not None:
+            conflicts.append(trouble)
+        else:
+            deployments.append(project.deployment(raw, owner.uid))
+    uids = {d.uid for d in deployments}
+    replica_sets = [project.replica_set(raw) for raw in store.select(REPLICASETS, owner.namespace, mine)]
+    replica_sets = [r for r in replica_sets if r.deployment_uid in uids]
+    owned = {r.uid for r in replica_sets}
+    # Only pods of our own Deployments are ever called or counted: a label alone makes nobody ours.
+    raw_pods = store.select(PODS, owner.namespace, mine)
+    pods = tuple(project.pod(raw) for raw in raw_pods if project.controller(raw).get("uid") in owned)
+    return Children(tuple(deployments), tuple(replica_sets), pods, tuple(conflicts))
+
+
+def _child(
+    store: Store, kind: Any, owner: render.Owner, name: str, wanted: bool
+) -> tuple[Object | None, tuple[Conflict, ...]]:
+    raw = store.get(kind, owner.namespace, name)
+    if raw is None:
+        return None, ()
+    trouble = _foreign(raw, owner, kind.kind)
+    if trouble is not None:
+        return None, (trouble,) if wanted else ()
+    return raw, ()
+
+
+def _foreign(raw: Object, owner: render.Owner, kind: str) -> Conflict | None:
+    """Why an object of a name that we need is not ours; None when it is, or may be adopted."""
+    name = raw["metadata"]["name"]
+    holder = project.controller(raw)
+    labels = raw["metadata"].get("labels") or {}
+    if holder.get("uid") == owner.uid:
+        return None
+    if not holder:
+        if labels.get(names.SERVICE) == owner.name and labels.get(names.MANAGED_BY) == names.MANAGER:
+            return None
+        detail = f"{kind} {name} exists and is not Tidegate's; rename the LLMService, or remove the {kind}"
+        return Conflict(kind, name, detail)
+    if holder.get("kind") == names.KIND and holder.get("name") == owner.name:
+        detail = f"waiting for {kind} {name} of the deleted LLMService {owner.name} to be gone"
+        return Conflict(kind, name, detail, temporary=True)
+    held_by = f"{holder.get('kind')} {holder.get('name')}"
+    return Conflict(kind, name, f"{kind} {name} belongs to {held_by}; rename the LLMService, or remove the {kind}")
+
+
+def foreign_services(store: Store, namespace: str, pods: tuple[Pod, ...]) -> Iterator[str]:
+    """Services that select pods of ours without the state label: a withdrawn pod stays in them."""
+    labels = _labels_of(store, namespace, pods)
+    for raw in store.select(SERVICES, namespace):
+        selector = (raw.get("spec") or {}).get("selector") or {}
+        if selector and names.STATE not in selector and any(_selects(selector, have) for have in labels):
+            yield raw["metadata"]["name"]
+
+
+def withdrawing_services(store: Store, namespace: str, service: str) -> list[str]:
+    """Services that a pod of `service` leaves by its state label: their slices are waited for."""
+    found = []
+    for raw in store.select(SERVICES, namespace):
+        selector = (raw.get("spec") or {}).get("selector") or {}
+        if names.STATE in selector and selector.get(names.SERVICE, service) == service:
+            found.append(raw["metadata"]["name"])
+    return found
+
+
+def _labels_of(store: Store, namespace: str, pods: tuple[Pod, ...]) -> list[Mapping[str, str]]:
+    raws = (store.get(PODS, namespace, pod.name) for pod in pods)
+    return [raw["metadata"].get("labels") or {} for raw in raws if raw is not None]
+
+
+def _selects(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+    return all(labels.get(key) == value for key, value in selector.items())
+
+
+def service_key(kind: Any, raw: Object) -> str | None:
+    """The key of the LLMService that an object concerns: namespace/name."""
+    meta = raw["metadata"]
+    if kind is LLM_SERVICES:
+        return f"{meta['namespace']}/{meta['name']}"
+    name = (meta.get("labels") or {}).get(names.SERVICE)
+    return f"{meta['namespace']}/{name}" if name else None

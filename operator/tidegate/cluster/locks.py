@@ -1,0 +1,33 @@
+"""Whether the admission policies that hold undrained pods are in force."""
+
+import logging
+from typing import Final
+
+from .port import POLICIES, POLICY_BINDINGS, Cluster, ClusterError
+
+log = logging.getLogger(__name__)
+
+EXPECTED: Final = (
+    "tidegate-pod-delete",
+    "tidegate-pod-labels",
+    "tidegate-deployment",
+    "tidegate-replicaset",
+    "tidegate-scale",
+    "tidegate-child-delete",
+)
+
+
+async def missing(cluster: Cluster) -> tuple[str, ...]:
+    """Names of the policies of manifests/cluster that are absent, or bound by nothing that denies.
+
+    Raises `ClusterError` when the API server does not answer; a refusal counts as all missing.
+    """
+    try:
+        policies, _ = await cluster.list(POLICIES)
+        bindings, _ = await cluster.list(POLICY_BINDINGS)
+    except ClusterError as error:
+        log.warning("admission policies cannot be read: %s", error)
+        raise
+    there = {p["metadata"]["name"] for p in policies}
+    denying = {b["spec"].get("policyName") for b in bindings if "Deny" in (b["spec"].get("validationActions") or [])}
+    return tuple(name for name in EXPECTED if name not in there or name not in denying)

@@ -1,0 +1,133 @@
+"""The small port through which everything talks to the API server, and its errors.
+
+Objects are plain dicts, as JSON has them. Two implementations exist: `client.ApiCluster` over HTTP, and the in-memory
+API server of the simulation. Every call is bounded in time; none retries by itself: the queue does.
+
+    ClusterError
+    +-- NotFound            404: it is gone; for a delete that means done
+    +-- Conflict            409, or a failed `test` of a JSON patch: read again, then decide again
+    +-- Denied              403: RBAC or an admission policy said no; the message is the server's
+    +-- Rejected            422 or 400: the object is invalid; `causes` holds (field, message) pairs
+    +-- Unavailable         429, 5xx, no answer: the write may or may not have happened
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One API resource: where it lives and what it is called."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
+        """The URL path below the server's address."""
+        parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
+        if namespace:
+            parts += ["namespaces", namespace]
+        parts.append(self.plural)
+        if name:
+            parts.append(name)
+        if subresource:
+            parts.append(subresource)
+        return "/".join(parts)
+
+
+LLM_SERVICES = Kind("tidegate.dev", "v1alpha1", "llmservices", "LLMService")
+DEPLOYMENTS = Kind("apps", "v1", "deployments", "Deployment")
+REPLICASETS = Kind("apps", "v1", "replicasets", "ReplicaSet")
+PODS = Kind("", "v1", "pods", "Pod")
+SERVICES = Kind("", "v1", "services", "Service")
+SECRETS = Kind("", "v1", "secrets", "Secret")
+EVENTS = Kind("", "v1", "events", "Event")
+PDBS = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+ENDPOINT_SLICES = Kind("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
+POLICIES = Kind("admissionregistration.k8s.io", "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", False)
+POLICY_BINDINGS = Kind(
+    "admissionregistration.k8s.io", "v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", False
+)
+KINDS = (
+    LLM_SERVICES,
+    DEPLOYMENTS,
+    REPLICASETS,
+    PODS,
+    SERVICES,
+    SECRETS,
+    EVENTS,
+    PDBS,
+    ENDPOINT_SLICES,
+    POLICIES,
+    POLICY_BINDINGS,
+)
+
+
+class ClusterError(Exception):
+    """An answer of the API server that is not the wished one; the text is for people."""
+
+
+class NotFound(ClusterError):
+    pass
+
+
+class Conflict(ClusterError):
+    pass
+
+
+class Denied(ClusterError):
+    pass
+
+
+class Rejected(ClusterError):
+    def __init__(self, message: str, causes: Sequence[tuple[str, str]] = ()) -> None:
+        super().__init__(message)
+        self.causes = tuple(causes)
+
+
+class Unavailable(ClusterError):
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class Cluster(Protocol):
+    """What Tidegate needs of an API server. All methods raise `ClusterError` and nothing else."""
+
+    async def list(
+        self, kind: Kind, namespace: str | None = None, *, labels: str = "", chunk: int = 500
+    ) -> tuple[list[Object], str]:
+        """All objects, and the resourceVersion at which the list was true."""
+
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> Object: ...
+
+    async def create(self, kind: Kind, namespace: str, body: Mapping[str, Any]) -> Object: ...
+
+    async def apply(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        body: Mapping[str, Any],
+        *,
+        manager: str,
+        dry_run: bool = False,
+        subresource: str | None = None,
+    ) -> Object:
+        """Server-side apply with force: what the body names belongs to `manager` afterwards."""
+
+    async def patch(self, kind: Kind, namespace: str, name: str, operations: Sequence[Mapping[str, Any]]) -> Object:
+        """JSON patch. A failed `test` operation raises `Conflict`, whatever code the server gives it."""
+
+    async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str) -> None:
+        """Delete if the object still has this uid; `NotFound` and `Conflict` say it has not."""

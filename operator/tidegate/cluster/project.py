@@ -1,0 +1,172 @@
+"""From the API server's JSON to the core's data classes; unreadable annotations are absent, never an exception."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tidegate.api import names
+from tidegate.core import times
+from tidegate.core.model import ContainerStatus, Deployment, DrainRecord, OutcomeRecord, Pod, ReplicaSet
+
+Raw = Mapping[str, Any]
+
+
+def pod(raw: Raw) -> Pod:
+    meta, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
+    labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
+    conditions = {c["type"]: c for c in status.get("conditions") or []}
+    ready = conditions.get("Ready") or {}
+    scheduled = conditions.get("PodScheduled") or {}
+    serving = annotations.get(names.CONTAINER, "")
+    containers = status.get("containerStatuses") or []
+    everything = containers + (status.get("initContainerStatuses") or [])
+    return Pod(
+        name=meta["name"],
+        uid=meta["uid"],
+        revision=labels.get(names.REVISION, ""),
+        state=labels.get(names.STATE, ""),
+        phase=status.get("phase", "Pending"),
+        created=times.parse(meta.get("creationTimestamp")) or 0.0,
+        terminating=bool(meta.get("deletionTimestamp")),
+        ip=status.get("podIP", "") if not spec.get("hostNetwork") else "",
+        ready_since=times.parse(ready.get("lastTransitionTime")) if ready.get("status") == "True" else None,
+        unschedulable=scheduled.get("message", "") if scheduled.get("reason") == "Unschedulable" else "",
+        any_running=any("running" in (c.get("state") or {}) for c in everything),
+        container=_container(next((c for c in everything if c.get("name") == serving), {})),
+        drain=_drain(annotations.get(names.DRAIN)),
+        outcome=_outcome(annotations.get(names.OUTCOME)),
+        release=annotations.get(names.RELEASE, ""),
+        contract_port=_contract_port(spec, serving),
+    )
+
+
+def _container(raw: Raw) -> ContainerStatus:
+    state = raw.get("state") or {}
+    waiting = state.get("waiting") or {}
+    ended = state.get("terminated") or (raw.get("lastState") or {}).get("terminated") or {}
+    return ContainerStatus(
+        running="running" in state,
+        started=bool(raw.get("started")),
+        restarts=int(raw.get("restartCount", 0)),
+        waiting_reason=waiting.get("reason", ""),
+        waiting_message=str(waiting.get("message", ""))[:300],
+        exit_code=ended.get("exitCode"),
+        exit_reason=ended.get("reason", ""),
+    )
+
+
+def _contract_port(spec: Raw, serving: str) -> int | None:
+    """The port of the preStop hook that the operator rendered into this very pod."""
+    for container in spec.get("containers") or []:
+        if container.get("name") == serving:
+            hook = ((container.get("lifecycle") or {}).get("preStop") or {}).get("httpGet") or {}
+            port = hook.get("port")
+            return port if isinstance(port, int) else None
+    return None
+
+
+def _json(text: object) -> dict[str, Any]:
+    if not isinstance(text, str):
+        return {}
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _drain(text: object) -> DrainRecord | None:
+    value = _json(text)
+    since = times.parse(value.get("since"))
+    if not value.get("id") or since is None:
+        return None
+    budget = value.get("budgetSeconds")
+    return DrainRecord(
+        id=str(value["id"]),
+        instance=value.get("instance"),
+        reason=str(value.get("reason", "")),
+        since=since,
+        deadline=times.parse(value.get("deadline")),
+        budget=float(budget) if isinstance(budget, int | float) else None,
+    )
+
+
+def drain_text(record: DrainRecord) -> str:
+    """The annotation `tidegate.dev/drain`."""
+    return json.dumps(
+        {
+            "id": record.id,
+            "instance": record.instance,
+            "reason": record.reason,
+            "since": times.text(record.since),
+            "deadline": None if record.deadline is None else times.text(record.deadline),
+            "budgetSeconds": record.budget,
+        }
+    )
+
+
+def _outcome(text: object) -> OutcomeRecord | None:
+    value = _json(text)
+    at = times.parse(value.get("at"))
+    if not value.get("outcome") or at is None:
+        return None
+    return OutcomeRecord(
+        outcome=str(value["outcome"]),
+        seconds=float(value.get("seconds") or 0),
+        cut=value.get("cut"),
+        oldest_cut_seconds=value.get("oldestCutSeconds"),
+        at=at,
+        reason=str(value.get("reason", "")),
+    )
+
+
+def outcome_text(record: OutcomeRecord) -> str:
+    """The annotation `tidegate.dev/outcome`."""
+    return json.dumps(
+        {
+            "outcome": record.outcome,
+            "reason": record.reason,
+            "seconds": record.seconds,
+            "cut": record.cut,
+            "oldestCutSeconds": record.oldest_cut_seconds,
+            "at": times.text(record.at),
+        }
+    )
+
+
+def deployment(raw: Raw, owner_uid: str) -> Deployment:
+    meta, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
+    annotations = meta.get("annotations") or {}
+    conditions = {c["type"]: c for c in status.get("conditions") or []}
+    failure = conditions.get("ReplicaFailure") or {}
+    refused = failure.get("status") == "True" and failure.get("reason") == "FailedCreate"
+    return Deployment(
+        name=meta["name"],
+        uid=meta["uid"],
+        revision=(meta.get("labels") or {}).get(names.REVISION, ""),
+        replicas=int(spec.get("replicas", 1)),
+        source=annotations.get(names.SOURCE, ""),
+        created=times.parse(meta.get("creationTimestamp")) or 0.0,
+        released=frozenset(filter(None, annotations.get(names.RELEASED, "").split(","))),
+        rendered=annotations.get(names.RENDERED, ""),
+        failure=str(failure.get("message", "")) if refused else "",
+        deleting=bool(meta.get("deletionTimestamp")),
+        adopted=controller(raw).get("uid") == owner_uid,
+    )
+
+
+def replica_set(raw: Raw) -> ReplicaSet:
+    meta, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
+    return ReplicaSet(
+        name=meta["name"],
+        uid=meta["uid"],
+        deployment_uid=str(controller(raw).get("uid", "")),
+        replicas=int(spec.get("replicas", 0)),
+        observed=int(status.get("observedGeneration", 0)) >= int(meta.get("generation", 0)),
+    )
+
+
+def controller(raw: Raw) -> Mapping[str, Any]:
+    """The owner reference that is the controller, or an empty mapping."""
+    references = (raw.get("metadata") or {}).get("ownerReferences") or []
+    return next((r for r in references if r.get("controller")), {})

@@ -1,0 +1,159 @@
+"""What a plan may ask for: plain data, executed elsewhere, each safe to repeat."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .model import DrainRecord, OutcomeRecord
+
+
+@dataclass(frozen=True, slots=True)
+class CreateRevision:
+    """Create the Deployment of a new revision, or write the template of one at 0 anew; dry run first."""
+
+    revision: str
+    source: str
+    replicas: int
+    refresh: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Set a Deployment's replicas and the drained pods that this count has paid for."""
+
+    deployment: str
+    replicas: int
+    released: frozenset[str]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """serving -> draining, in one PATCH with the record of the drain."""
+
+    pod: str
+    uid: str
+    record: DrainRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Redate:
+    """Write a running drain's record anew, since its budget changed."""
+
+    pod: str
+    uid: str
+    old: DrainRecord | None
+    record: DrainRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """draining -> serving: the pod has said that it serves again."""
+
+    pod: str
+    uid: str
+    record: DrainRecord
+
+
+@dataclass(frozen=True, slots=True)
+class MarkDrained:
+    """-> drained, one way, in one PATCH with the outcome and the lowest deletion cost."""
+
+    pod: str
+    uid: str
+    state: str
+    record: DrainRecord | None
+    outcome: OutcomeRecord
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePod:
+    """Delete a drained pod that is paid for and still stands though its ReplicaSet has seen the lower count."""
+
+    pod: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteDeployment:
+    """Remove an old revision beyond revisionHistoryLimit; it has no pods."""
+
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """Make the present LLMService the controller of a Deployment that carries our labels and has none."""
+
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyChild:
+    """Create or correct the Service, the PodDisruptionBudget."""
+
+    kind: str
+    name: str
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteChild:
+    """Remove a child that the spec does not ask for any more."""
+
+    kind: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class EnsureSecret:
+    """Create the Secret with the drain key if it is not there; its key never passes through a plan."""
+
+    name: str
+
+
+Action = (
+    CreateRevision
+    | Scale
+    | Withdraw
+    | Redate
+    | Restore
+    | MarkDrained
+    | DeletePod
+    | DeleteDeployment
+    | Adopt
+    | ApplyChild
+    | DeleteChild
+    | EnsureSecret
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DrainOrder:
+    """A drain to be carried on: the pod is labelled `draining` and somebody has to talk to it.
+
+    Seconds; `deadline` is Unix time or None. With `undo` the pod is asked to serve again.
+    """
+
+    pod: str
+    uid: str
+    ip: str
+    port: int
+    record: DrainRecord
+    propagation_seconds: int
+    quiet_seconds: int
+    flush_seconds: int
+    stalled_after_seconds: int
+    undo: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One GET /drain, to learn what a pod holds."""
+
+    uid: str
+    ip: str
+    port: int

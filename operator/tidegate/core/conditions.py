@@ -1,0 +1,241 @@
+"""The conditions of a service, as kstatus defines Ready, Reconciling and Stalled; further types only while true.
+
+Each message says what is, why, and what happens next or what a person can do.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tidegate.api import names
+from tidegate.api.conditions import ConditionType, Reason
+from tidegate.api.drain import OnExpiry
+
+from . import times
+from .model import Pod
+from .plan import Plan
+from .view import View, by_age, failure
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    type: ConditionType
+    true: bool
+    reason: str
+    message: str
+
+
+def conditions(plan: Plan) -> list[Condition]:
+    """All conditions, the worst first among those that carry news."""
+    view = plan.view
+    stalled = _stalled(plan)
+    going = _reconciling(view)
+    short = len(view.serving) < view.amounts.least_serving or (view.blocked and view.target is None)
+    ready_reason, ready_message = (stalled or going) or (Reason.AS_DESIRED, _settled(view))
+    found = [
+        Condition(ConditionType.READY, not short, ready_reason, ready_message),
+        _either(ConditionType.RECONCILING, going, _settled(view)),
+        _either(ConditionType.STALLED, stalled, "Nothing stands in the way"),
+    ]
+    return found + list(_further(plan))
+
+
+def worst(found: Iterable[Condition]) -> str:
+    """Message of the worst condition: Stalled, then what is true beside the three, then what goes on."""
+    by_type = {c.type: c for c in found}
+    if by_type[ConditionType.STALLED].true:
+        return by_type[ConditionType.STALLED].message
+    extra = [c for c in by_type.values() if c.type not in _ALWAYS]
+    if extra and not by_type[ConditionType.RECONCILING].true:
+        return extra[0].message
+    return by_type[ConditionType.READY].message
+
+
+_ALWAYS = (ConditionType.READY, ConditionType.RECONCILING, ConditionType.STALLED)
+Verdict = tuple[str, str]
+
+
+def _either(kind: ConditionType, verdict: Verdict | None, otherwise: str) -> Condition:
+    if verdict is None:
+        return Condition(kind, False, Reason.AS_DESIRED, otherwise)
+    return Condition(kind, True, verdict[0], verdict[1])
+
+
+def _settled(view: View) -> str:
+    name = view.target.name if view.target else "no revision"
+    return f"{len(view.serving)} of {view.amounts.replicas} pods serve, all of {name}"
+
+
+def _stalled(plan: Plan) -> Verdict | None:
+    """What stops the service until somebody acts, most basic first."""
+    view = plan.view
+    s = view.s
+    if view.findings:
+        return Reason.TEMPLATE_CONFLICT, "; ".join(str(f) for f in view.findings)
+    if s.rejected:
+        text = "; ".join(f"{field}: {message}" if field else message for field, message in s.rejected)
+        return Reason.INVALID_SPEC, f"the API server refuses the template: {text}"
+    lasting = [c for c in s.conflicts if not c.temporary]
+    if lasting:
+        return Reason.NAME_CONFLICT, "; ".join(c.detail for c in lasting)
+    return _not_coming_up(view)
+
+
+def _not_coming_up(view: View) -> Verdict | None:
+    tail = _nobody_else(view)
+    if view.failing:
+        pod = by_age(view.failing)[0]
+        return Reason.NEW_REVISION_FAILED, f"Pod {pod.name} does not come up: {failure(pod)}. {tail}"
+    if view.target is not None and view.target.failure:
+        return Reason.NEW_REVISION_FAILED, f"Pods of {view.target.name} are refused: {view.target.failure}. {tail}"
+    starved = [p for p in view.target_pods if p.unschedulable]
+    if starved and view.old_pods and view.amounts.surge:
+        return Reason.NO_SPARE_CAPACITY, (
+            f"Pod {starved[0].name} finds no node: {starved[0].unschedulable}. Free capacity, or set "
+            "spec.rollout.maxSurge: 0 and maxUnavailable: 1 to drain a pod first. " + tail
+        )
+    late = _late(view)
+    if late is not None:
+        limit = view.s.spec.rollout.progress_deadline_seconds
+        return Reason.PROGRESS_DEADLINE_EXCEEDED, (
+            f"Pod {late.name} is not Ready after {limit} s (spec.rollout.progressDeadlineSeconds). {tail}"
+        )
+    return None
+
+
+def _nobody_else(view: View) -> str:
+    if not view.old_pods:
+        return "Push a working revision to recover"
+    return "No further old pod is drained; push a working revision, or the old one again, to recover"
+
+
+def _late(view: View) -> Pod | None:
+    """The longest-waiting pod of the wanted revision; counted from its own creation, so drains do not count."""
+    limit = view.s.spec.rollout.progress_deadline_seconds
+    waiting = [p for p in view.target_pods if p.state == names.SERVING and not p.ready]
+    late = [p for p in waiting if view.s.now - p.created > limit]
+    return by_age(late)[0] if late else None
+
+
+def _reconciling(view: View) -> Verdict | None:
+    waiting = [c for c in view.s.conflicts if c.temporary]
+    if waiting:
+        return Reason.WAITING_FOR_REPLACEMENT, "; ".join(c.detail for c in waiting)
+    if view.blocked:
+        return None
+    detail = _drain_detail(view)
+    wanted = view.amounts.replicas
+    updated = sum(p.state == names.SERVING and p.ready for p in view.target_pods)
+    if rolling(view):
+        name = view.target.name if view.target else "the new revision"
+        if view.s.spec.rollout.paused:
+            return Reason.PAUSED, f"{updated} of {wanted} pods are of {name}; paused by spec.rollout.paused. {detail}"
+        return Reason.ROLLING_OUT, f"{updated} of {wanted} pods are of {name}. {detail or _next(view)}"
+    if view.draining or view.target_staying > wanted or _leaving(view):
+        return Reason.SCALING_IN, f"{len(view.serving)} pods serve, {wanted} are wanted. {detail or _next(view)}"
+    if updated < wanted:
+        known = len([p for p in view.target_pods if p.state == names.SERVING])
+        reason = Reason.SCALING_OUT if known < wanted or not _was_complete(view) else Reason.WAITING_FOR_REPLACEMENT
+        return reason, f"{updated} of {wanted} pods serve. {_next(view)}"
+    return None
+
+
+def rolling(view: View) -> bool:
+    """Whether pods of another revision are still to go."""
+    return any(d.replicas for d in view.old_deployments) or bool(view.old_pods) or view.target is None
+
+
+def _leaving(view: View) -> bool:
+    return any(p.state == names.DRAINED for p in view.alive)
+
+
+def _was_complete(view: View) -> bool:
+    rollout = view.s.status.get("rollout") or {}
+    return bool(rollout.get("finishedAt"))
+
+
+def _drain_detail(view: View) -> str:
+    """Who drains, since when, what it waits for, and when that ends at the latest."""
+    parts = []
+    for pod in by_age(view.draining)[:3]:
+        record, reading = pod.drain, view.s.readings.get(pod.uid)
+        if record is None:
+            continue
+        since = int(view.s.now - record.since)
+        if reading is None or pod.uid in view.s.troubles:
+            trouble = view.s.troubles.get(pod.uid)
+            work = f"its count is unknown ({trouble.detail})" if trouble else "it has not answered yet"
+        else:
+            oldest = f", the oldest {int(reading.oldest_seconds)} s old" if reading.oldest_seconds else ""
+            work = f"{reading.in_flight} requests in flight{oldest}"
+        until = (
+            f"at the latest at {times.clock(record.deadline)} it is let go"
+            if record.deadline is not None
+            else "it is held until they end (drain.onExpiry: Hold)"
+        )
+        parts.append(f"Pod {pod.name} drains since {since} s: {work}; {until}")
+    more = len(view.draining) - len(parts)
+    text = "; ".join(parts) + (f"; and {more} more" if more > 0 else "")
+    return f"{text}. Then the next pod follows" if text else ""
+
+
+def _next(view: View) -> str:
+    waiting = [p for p in view.target_pods if p.state == names.SERVING and not p.ready]
+    if waiting:
+        return f"Waiting for pod {by_age(waiting)[0].name} to be Ready"
+    going = [p for p in view.s.pods if p.terminating]
+    if going and view.amounts.surge == 0:
+        return f"Waiting for pod {by_age(going)[0].name} to be gone, since maxSurge is 0"
+    if view.old_pods and len(view.available) <= view.amounts.least_serving:
+        return f"{len(view.available)} pods serve and as many are needed, so no old pod goes before a new one serves"
+    return "The next step follows"
+
+
+def _further(plan: Plan) -> Iterable[Condition]:
+    view = plan.view
+    s = view.s
+    if plan.unreachable:
+        yield Condition(ConditionType.DRAIN_ENDPOINT_UNREACHABLE, True, "NoAnswer", _unreachable(view))
+    overdue = [p for p in view.draining if p.drain and s.now > p.drain.since + s.spec.drain.budget_seconds]
+    if overdue:
+        held = s.spec.drain.on_expiry is OnExpiry.HOLD
+        reason = Reason.BUDGET_HELD if held else Reason.DRAINING
+        remedy = (
+            "raise spec.drain.budgetSeconds, set spec.drain.onExpiry: Release, push the old revision again, or "
+            f"annotate the pod with {names.RELEASE}: <reason>"
+            if held
+            else "it is let go now"
+        )
+        yield Condition(
+            ConditionType.DRAIN_OVERDUE,
+            True,
+            reason,
+            f"Pod {overdue[0].name} drains beyond its budget of {s.spec.drain.budget_seconds} s; {remedy}",
+        )
+    if s.locks_missing:
+        yield Condition(
+            ConditionType.LOCKS_MISSING,
+            True,
+            "PoliciesMissing",
+            f"Not in force: {', '.join(s.locks_missing)}. One pod is drained at a time; apply manifests/cluster",
+        )
+    if s.foreign_services:
+        yield Condition(
+            ConditionType.SERVICE_NOT_WITHDRAWN,
+            True,
+            "SelectorWithoutState",
+            f"Service {', '.join(s.foreign_services)} selects these pods without {names.STATE}: a draining pod stays "
+            f"in it until its readiness fails; add {names.STATE}: {names.SERVING} to its selector",
+        )
+
+
+def _unreachable(view: View) -> str:
+    pods = [p for p in view.alive if p.uid in view.s.troubles and p.ip]
+    if not pods:
+        return "No pod has answered GET /drain; no pod is drained"
+    pod = by_age(pods)[0]
+    trouble = view.s.troubles[pod.uid]
+    return (
+        f"No pod answers GET /drain; {pod.name} at {pod.ip}:{pod.contract_port}: {trouble.detail}. No pod is drained. "
+        "Check spec.drain.native.port, NetworkPolicies and strict mTLS on that port; to roll all the same, annotate "
+        f"the LLMService with {names.DRAIN_UNREACHABLE}: <reason>"
+    )

@@ -1,0 +1,136 @@
+"""Drains that run: has it ended, and how; else what has to be said to the pod."""
+
+import hashlib
+from typing import Final
+
+from tidegate.api.conditions import DrainReason, Outcome
+from tidegate.api.drain import OnExpiry
+
+from .actions import Action, DrainOrder, MarkDrained, Redate, Restore
+from .model import DrainRecord, OutcomeRecord, Pod, Reading
+from .view import View
+
+EXPIRY_SLACK: Final = 2.0
+"""Seconds after the deadline in which the pod may still report what it cut."""
+
+
+def budget(view: View) -> float | None:
+    """How long the operator waits, in seconds; None when it holds the pod for as long as it takes."""
+    drain = view.s.spec.drain
+    return None if drain.on_expiry is OnExpiry.HOLD else float(drain.budget_seconds)
+
+
+def begin(view: View, pod: Pod, reason: DrainReason) -> DrainRecord:
+    """The record of a drain that begins now. Its id follows from pod and time, so that a repeated plan repeats it."""
+    now = round(view.s.now, 3)
+    digest = hashlib.sha256(f"{pod.uid}/{now}".encode()).hexdigest()[:16]
+    reading = view.s.readings.get(pod.uid)
+    limit = budget(view)
+    return DrainRecord(
+        id=digest,
+        instance=reading.instance if reading and view.s.now - reading.at < 60 else None,
+        reason=reason,
+        since=now,
+        deadline=None if limit is None else round(now + limit, 3),
+        budget=limit,
+    )
+
+
+def advance(view: View, pod: Pod, *, undo: bool) -> tuple[list[Action], DrainOrder | None]:
+    """What to do about one draining pod: actions, and what its session has to carry on with."""
+    record = pod.drain
+    if record is None:
+        # Somebody set the label by hand: that is a wish, and gets a record like any other.
+        fresh = begin(view, pod, DrainReason.MANUAL)
+        return [Redate(pod.name, pod.uid, None, fresh)], None
+    ended = outcome(view, pod, record)
+    if ended is not None:
+        return [MarkDrained(pod.name, pod.uid, pod.state, record, ended)], None
+    if undo:
+        reading = view.s.readings.get(pod.uid)
+        if reading is not None and reading.state == "serving" and reading.at >= record.since:
+            return [Restore(pod.name, pod.uid, record)], None
+    actions: list[Action] = []
+    if not undo and record.budget != budget(view) and not _tokens_sent(view, pod, record):
+        record = _redated(view, record)
+        actions.append(Redate(pod.name, pod.uid, pod.drain, record))
+    return actions, order(view, pod, record, undo=undo)
+
+
+def order(view: View, pod: Pod, record: DrainRecord, *, undo: bool) -> DrainOrder | None:
+    if not pod.ip or pod.contract_port is None:
+        return None
+    drain = view.s.spec.drain
+    return DrainOrder(
+        pod=pod.name,
+        uid=pod.uid,
+        ip=pod.ip,
+        port=pod.contract_port,
+        record=record,
+        propagation_seconds=drain.propagation_seconds,
+        quiet_seconds=drain.quiet_seconds,
+        flush_seconds=drain.flush_seconds,
+        stalled_after_seconds=drain.stalled_after_seconds,
+        undo=undo,
+    )
+
+
+def outcome(view: View, pod: Pod, record: DrainRecord) -> OutcomeRecord | None:
+    """How the drain ended, or None while it runs."""
+    now = view.s.now
+    reading = view.s.readings.get(pod.uid)
+    if view.holds_no_work(pod):
+        gone = record.instance is not None
+        return _ended(now, record, Outcome.VANISHED if gone else Outcome.NO_WORK, None if gone else 0)
+    if reading is not None and _sealed(view, record, reading):
+        if record.instance is not None and reading.instance != record.instance:
+            return _ended(now, record, Outcome.VANISHED, None)
+        late = record.deadline is not None and reading.at >= record.deadline - view.s.spec.drain.flush_seconds - 1
+        kind = Outcome.EXPIRED if reading.cut and late else Outcome.DRAINED
+        return _ended(now, record, kind, reading.cut, reading.oldest_cut_seconds)
+    if record.deadline is not None and now >= record.deadline + EXPIRY_SLACK:
+        if reading is None or reading.at < record.deadline - view.s.spec.drain.flush_seconds:
+            return _ended(now, record, Outcome.EXPIRED, None)
+        oldest = reading.oldest_cut_seconds or reading.oldest_seconds
+        return _ended(now, record, Outcome.EXPIRED, reading.cut + reading.in_flight, oldest)
+    return None
+
+
+def no_work(view: View, record: DrainRecord) -> OutcomeRecord:
+    """The outcome of a pod that goes without a drain, since nothing runs in it."""
+    return _ended(view.s.now, record, Outcome.NO_WORK, 0)
+
+
+def _sealed(view: View, record: DrainRecord, reading: Reading) -> bool:
+    # Sealed before the propagation time is a contradiction; by our clock, which counts from before the withdrawal.
+    early = reading.at - record.since < view.s.spec.drain.propagation_seconds
+    return reading.state == "sealed" and reading.drain_id == record.id and not early
+
+
+def _ended(
+    now: float, record: DrainRecord, kind: Outcome, cut: int | None, oldest: float | None = None
+) -> OutcomeRecord:
+    return OutcomeRecord(
+        outcome=kind,
+        seconds=round(max(now - record.since, 0.0), 3),
+        cut=cut,
+        oldest_cut_seconds=None if oldest is None or not cut else round(oldest, 1),
+        at=round(now, 3),
+        reason=record.reason,
+    )
+
+
+def _tokens_sent(view: View, pod: Pod, record: DrainRecord) -> bool:
+    reading = view.s.readings.get(pod.uid)
+    if reading is not None and reading.cut:
+        return True
+    return record.deadline is not None and view.s.now >= record.deadline - view.s.spec.drain.flush_seconds
+
+
+def _redated(view: View, record: DrainRecord) -> DrainRecord:
+    limit = budget(view)
+    deadline = None
+    if limit is not None:
+        # A budget that is already spent still leaves the time to deliver the shutdown tokens.
+        deadline = round(max(record.since + limit, view.s.now + view.s.spec.drain.flush_seconds + 1), 3)
+    return DrainRecord(record.id, record.instance, record.reason, record.since, deadline, limit)

@@ -1,0 +1,180 @@
+"""What the operator knows when it decides: one frozen snapshot of a service and all that belongs to it.
+
+Nothing here reads a clock or a cluster. Times are Unix seconds.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidegate.api.resource import LLMServiceSpec
+
+
+@dataclass(frozen=True, slots=True)
+class DrainRecord:
+    """The annotation `tidegate.dev/drain`: a drain that was begun. `deadline` is None while it may take for ever."""
+
+    id: str
+    instance: str | None
+    reason: str
+    since: float
+    deadline: float | None
+    budget: float | None = None
+    """The budget in seconds that `deadline` was computed from; another one in the spec moves the deadline."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeRecord:
+    """The annotation `tidegate.dev/outcome`: how a drain ended. `cut` is None when nobody could count."""
+
+    outcome: str
+    seconds: float
+    cut: int | None
+    oldest_cut_seconds: float | None
+    at: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerStatus:
+    """The serving container in its present run."""
+
+    running: bool = False
+    started: bool = False
+    restarts: int = 0
+    waiting_reason: str = ""
+    waiting_message: str = ""
+    exit_code: int | None = None
+    exit_reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    name: str
+    uid: str
+    revision: str
+    state: str
+    phase: str
+    created: float
+    terminating: bool = False
+    ip: str = ""
+    ready_since: float | None = None
+    """None while the pod is not Ready."""
+    unschedulable: str = ""
+    """The scheduler's message while the pod finds no node."""
+    any_running: bool = False
+    """Whether any of its containers runs."""
+    container: ContainerStatus = field(default_factory=ContainerStatus)
+    drain: DrainRecord | None = None
+    outcome: OutcomeRecord | None = None
+    release: str = ""
+    contract_port: int | None = None
+    """Where this pod speaks the drain contract; from its own spec, since revisions may differ."""
+
+    @property
+    def ready(self) -> bool:
+        return self.ready_since is not None
+
+    @property
+    def alive(self) -> bool:
+        """Counts as a replica: a terminating, failed or finished pod does not."""
+        return not self.terminating and self.phase not in ("Failed", "Succeeded")
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """One revision's Deployment."""
+
+    name: str
+    uid: str
+    revision: str
+    replicas: int
+    source: str
+    created: float
+    released: frozenset[str] = frozenset()
+    rendered: str = ""
+    """Digest of what the operator rendered, to tell whether it would render the same today."""
+    failure: str = ""
+    """Message of the ReplicaFailure condition: pods that admission or quota refuses."""
+    deleting: bool = False
+    adopted: bool = True
+    """Whether the present LLMService is its controller."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSet:
+    name: str
+    uid: str
+    deployment_uid: str
+    replicas: int
+    observed: bool
+    """Whether its controller has seen the present spec."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a pod said of itself, checked. Ages in seconds at `at`."""
+
+    at: float
+    instance: str
+    drain_id: str | None
+    state: str
+    in_flight: int
+    stalled: int = 0
+    cut: int = 0
+    oldest_seconds: float | None = None
+    oldest_cut_seconds: float | None = None
+    """Age of the oldest request when requests were cut; ours, the contract does not say it."""
+    ages_seconds: tuple[float, ...] = ()
+    sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a pod's answer is not to be had or not to be believed; `detail` is ours, never the pod's own text."""
+
+    at: float
+    kind: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A child's name that somebody else has."""
+
+    kind: str
+    name: str
+    detail: str
+    temporary: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    now: float
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    created: float
+    raw_spec: Mapping[str, Any]
+    spec: LLMServiceSpec
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    status: Mapping[str, Any] = field(default_factory=dict)
+    deployments: tuple[Deployment, ...] = ()
+    replica_sets: tuple[ReplicaSet, ...] = ()
+    pods: tuple[Pod, ...] = ()
+    readings: Mapping[str, Reading] = field(default_factory=dict)
+    """The last believable word of each pod, by uid."""
+    troubles: Mapping[str, Trouble] = field(default_factory=dict)
+    """What was wrong with the last try, by uid; absent when the last try went well."""
+    withdrawn: Mapping[str, float] = field(default_factory=dict)
+    """When a draining pod was seen absent from every slice, by uid."""
+    conflicts: tuple[Conflict, ...] = ()
+    locks_missing: tuple[str, ...] = ()
+    foreign_services: tuple[str, ...] = ()
+    """Services of others that select these pods without the state label."""
+    has_secret: bool = True
+    live_service: Mapping[str, Any] | None = None
+    live_budget: Mapping[str, Any] | None = None
+    rejected: tuple[tuple[str, str], ...] = ()
+    """(field, message) of a template that the API server's dry run refused, for the present generation."""

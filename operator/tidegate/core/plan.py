@@ -1,0 +1,260 @@
+"""snapshot -> plan: everything that is decided about a service, in one pure function.
+
+The formula of a step, with R replicas, S surge, U unavailable (all resolved):
+
+    raise the wanted revision by   min(R - staying, R + S - total)
+    withdraw at most               available - (R - U)  serving pods
+
+where `total` counts every place taken or about to be taken and `available` the pods that serve now. One free place
+becomes one new pod, one pod beyond the floor becomes one drain: slots pipeline, nothing goes in waves.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from tidegate.api import names
+
+from . import drains, render, revision, victims
+from .actions import (
+    Action,
+    Adopt,
+    ApplyChild,
+    CreateRevision,
+    DeleteChild,
+    DeleteDeployment,
+    DeletePod,
+    DrainOrder,
+    EnsureSecret,
+    MarkDrained,
+    Question,
+    Scale,
+    Withdraw,
+)
+from .model import Deployment, Snapshot
+from .view import View, by_age
+
+POLL_SECONDS: Final = 5.0
+"""How soon to look again while something is awaited that sends no event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do now, whom to talk to, and when to look again at the latest (seconds, None: at the next event)."""
+
+    view: View
+    actions: tuple[Action, ...] = ()
+    orders: tuple[DrainOrder, ...] = ()
+    questions: tuple[Question, ...] = ()
+    unreachable: bool = False
+    requeue_after: float | None = None
+
+
+@dataclass(slots=True)
+class _Draft:
+    view: View
+    actions: list[Action] = field(default_factory=list)
+    orders: list[DrainOrder] = field(default_factory=list)
+    questions: list[Question] = field(default_factory=list)
+    unreachable: bool = False
+    wake: list[float] = field(default_factory=list)
+
+
+def plan(s: Snapshot) -> Plan:
+    """Decide. The same snapshot gives the same plan."""
+    view = View.of(s)
+    draft = _Draft(view)
+    _children(draft)
+    _pay(draft)
+    _running_drains(draft)
+    if not view.blocked and not draft.actions:
+        # Counts are only trusted when nothing is about to change them in this same pass.
+        _grow(draft)
+        _shrink(draft)
+        _prune(draft)
+    _wake(draft)
+    return Plan(
+        view,
+        tuple(draft.actions),
+        tuple(draft.orders),
+        tuple(draft.questions),
+        draft.unreachable,
+        min(draft.wake, default=None),
+    )
+
+
+def _children(draft: _Draft) -> None:
+    view = draft.view
+    s = view.s
+    for d in s.deployments:
+        if not d.adopted and not d.deleting:
+            draft.actions.append(Adopt(d.name, d.uid))
+    if view.blocked:
+        return
+    owner = render.Owner(s.namespace, s.name, s.uid)
+    if not s.has_secret:
+        draft.actions.append(EnsureSecret(render.secret_name(s.name)))
+    wanted = render.service(owner, s.spec)
+    if s.spec.service.create:
+        if not render.includes(s.live_service or {}, wanted):
+            draft.actions.append(ApplyChild("Service", wanted["metadata"]["name"], wanted))
+    elif s.live_service is not None:
+        meta = s.live_service["metadata"]
+        draft.actions.append(DeleteChild("Service", meta["name"], meta["uid"]))
+    wanted = render.disruption_budget(owner, s.spec)
+    if not render.includes(s.live_budget or {}, wanted):
+        draft.actions.append(ApplyChild("PodDisruptionBudget", s.name, wanted))
+    if view.target is None:
+        first = revision.name_hash(view.source, (d.revision for d in s.deployments))
+        count = 0 if s.spec.rollout.paused and s.deployments else _room(view)
+        draft.actions.append(CreateRevision(first, view.source, count))
+
+
+def _room(view: View) -> int:
+    return max(min(view.amounts.replicas - view.target_staying, view.amounts.most_pods - view.total), 0)
+
+
+def _pay(draft: _Draft) -> None:
+    """Lower each Deployment by its drained pods, each once; delete those that stand though they are paid for."""
+    for d in draft.view.s.deployments:
+        drained = [p for p in draft.view.pods_of(d) if p.state == names.DRAINED]
+        unpaid = [p for p in drained if p.uid not in d.released]
+        if unpaid:
+            there = {p.uid for p in draft.view.s.pods}
+            released = frozenset(uid for uid in d.released if uid in there) | {p.uid for p in unpaid}
+            why = ", ".join(p.name for p in by_age(unpaid))
+            draft.actions.append(Scale(d.name, max(d.replicas - len(unpaid), 0), released, f"drained: {why}"))
+        elif drained and _settled(draft.view, d):
+            draft.actions.extend(DeletePod(p.name, p.uid) for p in by_age(drained))
+
+
+def _settled(view: View, d: Deployment) -> bool:
+    """Whether the ReplicaSet has seen the Deployment's present count, so that a DELETE makes no replacement."""
+    own = [r for r in view.s.replica_sets if r.deployment_uid == d.uid]
+    return bool(own) and all(r.observed for r in own) and sum(r.replicas for r in own) == d.replicas
+
+
+def _running_drains(draft: _Draft) -> None:
+    view = draft.view
+    missing = view.amounts.replicas - view.target_staying
+    back: set[str] = set()
+    if missing > 0 and not view.blocked and view.target is not None:
+        # Pods of the wanted revision that drain are wanted again: the latest first, it has lost the least.
+        mine = [p for p in view.target_pods if p.state == names.DRAINING and p.drain is not None]
+        mine.sort(key=lambda p: (-(p.drain.since if p.drain else 0), p.name))
+        back = {p.uid for p in mine[:missing]}
+    for pod in by_age(view.draining):
+        actions, order = drains.advance(view, pod, undo=pod.uid in back)
+        draft.actions.extend(actions)
+        if order is not None:
+            draft.orders.append(order)
+        if pod.drain is not None and pod.drain.deadline is not None:
+            draft.wake.append(pod.drain.deadline + drains.EXPIRY_SLACK - view.s.now)
+
+
+def _grow(draft: _Draft) -> None:
+    view = draft.view
+    target = view.target
+    if target is None:
+        return
+    if target.replicas == 0 and not view.target_pods and _outdated(view, target):
+        draft.actions.append(CreateRevision(target.revision, view.source, 0, refresh=True))
+        return
+    if view.s.spec.rollout.paused and view.old_pods:
+        return
+    room = _room(view)
+    if room:
+        present = {p.uid for p in view.s.pods}
+        kept = frozenset(uid for uid in target.released if uid in present)
+        draft.actions.append(Scale(target.name, target.replicas + room, kept, "pods wanted"))
+
+
+def _outdated(view: View, target: Deployment) -> bool:
+    owner = render.Owner(view.s.namespace, view.s.name, view.s.uid)
+    return target.rendered != render.digest(owner, view.s.spec, target.revision)
+
+
+def _shrink(draft: _Draft) -> None:
+    view = draft.view
+    floor = view.amounts.least_serving
+    spare = len(view.available) - floor
+    surplus = view.target_staying - view.amounts.replicas
+    for group in victims.outgoing(view):
+        rollout = group.reason == "Rollout"
+        if rollout and view.s.spec.rollout.paused:
+            continue
+        limit = len(group.asked) + len(group.empty) if rollout else surplus
+        limit -= _release_empty(draft, group, limit)
+        if draft.actions or limit <= 0:
+            # What holds no work goes first and alone, so that the counts below stay true.
+            return
+        spare -= _withdraw(draft, group, limit, spare)
+
+
+def _release_empty(draft: _Draft, group: victims.Candidates, limit: int) -> int:
+    """Pods that hold no work go at once, in one PATCH; none goes while the new revision fails to come up."""
+    view = draft.view
+    if group.reason == "Rollout" and view.failing:
+        return 0
+    chosen = by_age(group.empty)[-limit:] if limit < len(group.empty) else by_age(group.empty)
+    for pod in chosen:
+        record = drains.begin(view, pod, group.reason)
+        ended = drains.no_work(view, record)
+        draft.actions.append(MarkDrained(pod.name, pod.uid, pod.state, None, ended))
+    return len(chosen)
+
+
+def _withdraw(draft: _Draft, group: victims.Candidates, limit: int, spare: int) -> int:
+    """Begin drains; returns how many serving pods that takes."""
+    view = draft.view
+    unready = min(_unready_allowed(view, group), limit)
+    serving = min(max(spare, 0), limit - min(unready, len(group.unready)), len(group.serving))
+    if view.s.locks_missing:
+        busy = len(view.draining)
+        unready, serving = (min(unready, 1 - busy), 0) if group.unready else (0, min(serving, 1 - busy))
+    if unready <= 0 and serving <= 0:
+        return 0
+    asked = group.unready * (unready > 0) + group.serving * (serving > 0)
+    open_questions = victims.questions(view, asked)
+    if open_questions:
+        draft.questions.extend(open_questions)
+        return 0
+    if not victims.reachable(view):
+        draft.unreachable = True
+        draft.wake.append(POLL_SECONDS)
+        return 0
+    chosen = victims.choose(view, group.unready, max(unready, 0)) + victims.choose(view, group.serving, max(serving, 0))
+    for pod in chosen:
+        draft.actions.append(Withdraw(pod.name, pod.uid, drains.begin(view, pod, group.reason)))
+    return sum(p.ready for p in chosen)
+
+
+def _unready_allowed(view: View, group: victims.Candidates) -> int:
+    """NotReady pods that may still work may also recover: all of them go only once the new revision stands."""
+    if not group.unready:
+        return 0
+    if group.reason != "Rollout":
+        return len(group.unready)
+    if any(p in view.available for p in view.target_pods) and not view.failing:
+        return len(group.unready)
+    lost = sum(not p.ready for p in view.draining)
+    return max(min(view.amounts.unavailable - lost, len(group.unready)), 0)
+
+
+def _prune(draft: _Draft) -> None:
+    """Old revisions without pods stay for undo, up to revisionHistoryLimit; the newest are kept."""
+    view = draft.view
+    standing = {p.revision for p in view.s.pods}
+    idle = [d for d in view.old_deployments if d.replicas == 0 and d.revision not in standing and not d.deleting]
+    idle.sort(key=lambda d: (d.created, d.name))
+    for d in idle[: max(len(idle) - view.s.spec.rollout.revision_history_limit, 0)]:
+        draft.actions.append(DeleteDeployment(d.name, d.uid))
+
+
+def _wake(draft: _Draft) -> None:
+    view = draft.view
+    least = view.s.spec.rollout.min_ready_seconds
+    for pod in view.target_pods:
+        if pod.ready_since is not None and view.s.now - pod.ready_since < least:
+            draft.wake.append(pod.ready_since + least - view.s.now + 0.05)
+    if draft.orders or draft.questions or draft.unreachable:
+        draft.wake.append(POLL_SECONDS)

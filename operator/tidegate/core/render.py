@@ -1,0 +1,260 @@
+"""The children of an LLMService, as bodies for server-side apply."""
+
+import copy
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tidegate.api import names
+from tidegate.api.resource import DisruptionMode, LLMServiceSpec
+
+from .grace import GracePeriod, grace_period
+from .template import port_number, serving_container
+
+NO_DEADLINE: Final = 2147483647
+"""progressDeadlineSeconds of the children: ours excludes the time spent draining, so theirs must never fire."""
+HOLD_ALL: Final = 2147483647
+"""minAvailable that no count reaches: every eviction is answered 429."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The LLMService that the children belong to."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    @property
+    def reference(self) -> dict[str, Any]:
+        # blockOwnerDeletion false: setting it needs update on llmservices/finalizers, and nothing has to block.
+        return {
+            "apiVersion": names.API_VERSION,
+            "kind": names.KIND,
+            "name": self.name,
+            "uid": self.uid,
+            "controller": True,
+            "blockOwnerDeletion": False,
+        }
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return {names.SERVICE: self.name, names.MANAGED_BY: names.MANAGER}
+
+    def metadata(self, name: str, **more: Any) -> dict[str, Any]:
+        labels = self.labels | more.pop("labels", {})
+        return {
+            "name": name,
+            "namespace": self.namespace,
+            "labels": labels,
+            "ownerReferences": [self.reference],
+            **more,
+        }
+
+
+def service_name(owner: Owner, spec: LLMServiceSpec) -> str:
+    return spec.service.name or owner.name
+
+
+def secret_name(service: str) -> str:
+    return f"{service}-drain"
+
+
+def service(owner: Owner, spec: LLMServiceSpec) -> dict[str, Any]:
+    """The Service: only pods whose state is `serving`, so a withdrawn pod leaves it by its label alone."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": owner.metadata(service_name(owner, spec)),
+        "spec": {
+            "selector": {names.SERVICE: owner.name, names.STATE: names.SERVING},
+            "ports": [{"name": "http", "port": spec.service.port, "targetPort": spec.port, "protocol": "TCP"}],
+        },
+    }
+
+
+def disruption_budget(owner: Owner, spec: LLMServiceSpec) -> dict[str, Any]:
+    """The PodDisruptionBudget over all undrained pods: an integer, since percentages count both revisions."""
+    hold = spec.disruption.mode is DisruptionMode.HOLD
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": owner.metadata(owner.name),
+        "spec": {
+            "minAvailable": HOLD_ALL if hold else max(spec.replicas - 1, 0),
+            "selector": {
+                "matchLabels": {names.SERVICE: owner.name},
+                "matchExpressions": [{"key": names.STATE, "operator": "In", "values": [names.SERVING, names.DRAINING]}],
+            },
+        },
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """What a new Deployment needs to know beside the spec."""
+
+    hash: str
+    source: str
+    grace: GracePeriod
+    prestop_key: str
+
+
+def deployment_name(owner: Owner, revision: str) -> str:
+    return f"{owner.name}-{revision}"
+
+
+def deployment(owner: Owner, spec: LLMServiceSpec, revision: Revision, replicas: int) -> dict[str, Any]:
+    """A revision's Deployment.
+
+    maxUnavailable 0, so that a forbidden template edit, were it ever to pass, starts a pod before it takes one.
+    """
+    labels = {names.REVISION: revision.hash}
+    annotations = {
+        names.SOURCE: revision.source,
+        names.RENDERED: digest(owner, spec, revision.hash),
+    } | replica_annotations(replicas, frozenset())
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": owner.metadata(deployment_name(owner, revision.hash), labels=labels, annotations=annotations),
+        "spec": {
+            "replicas": replicas,
+            "progressDeadlineSeconds": NO_DEADLINE,
+            "revisionHistoryLimit": 1,
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+            "selector": {"matchLabels": {names.SERVICE: owner.name, names.REVISION: revision.hash}},
+            "template": pod_template(owner, spec, revision),
+        },
+    }
+
+
+def digest(owner: Owner, spec: LLMServiceSpec, revision: str) -> str:
+    """Names what would be rendered today, the key aside, which is a secret's."""
+    template = pod_template(owner, spec, Revision(revision, "", grace_period(spec), ""))
+    return hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def replica_annotations(replicas: int, released: frozenset[str]) -> dict[str, str]:
+    return {names.REPLICAS: str(replicas), names.RELEASED: ",".join(sorted(released))}
+
+
+def scale(name: str, namespace: str, replicas: int, released: frozenset[str]) -> dict[str, Any]:
+    """Body that sets a Deployment's count and what counts it, and nothing else."""
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "annotations": replica_annotations(replicas, released),
+        },
+        "spec": {"replicas": replicas},
+    }
+
+
+def pod_template(owner: Owner, spec: LLMServiceSpec, revision: Revision) -> dict[str, Any]:
+    """The user's template with what Tidegate adds; the user's object is not touched."""
+    template = copy.deepcopy(dict(spec.template))
+    metadata = template.setdefault("metadata", {})
+    serving = serving_container(spec)
+    assert serving is not None, "findings() refuses a template without a serving container"  # noqa: S101
+    metadata["labels"] = (metadata.get("labels") or {}) | {
+        names.SERVICE: owner.name,
+        names.REVISION: revision.hash,
+        names.STATE: names.SERVING,
+        names.MANAGED_BY: names.MANAGER,
+    }
+    metadata["annotations"] = (metadata.get("annotations") or {}) | {names.CONTAINER: serving["name"]}
+    pod = template["spec"]
+    pod["terminationGracePeriodSeconds"] = revision.grace.seconds
+    pod.setdefault("volumes", []).append(
+        {"name": names.KEY_VOLUME, "secret": {"secretName": secret_name(owner.name), "optional": True}}
+    )
+    contract = port_number(serving, spec.drain.native.port)
+    hook = _prestop(contract, revision.prestop_key)
+    for container in pod["containers"]:
+        lifecycle = container.setdefault("lifecycle", {})
+        # One without a hook gets SIGTERM at once, while the others still stream.
+        lifecycle.setdefault("preStop", hook)
+        if container["name"] == serving["name"]:
+            _complete(container, spec, revision, contract)
+    return template
+
+
+def _prestop(port: int | None, key: str) -> dict[str, Any]:
+    # A number: the kubelet resolves names of hooks among the ports of the same container only.
+    return {
+        "httpGet": {
+            "path": names.PRESTOP_PATH,
+            "port": port,
+            "httpHeaders": [{"name": names.KEY_HEADER, "value": key}],
+        }
+    }
+
+
+def _complete(container: dict[str, Any], spec: LLMServiceSpec, revision: Revision, contract: int | None) -> None:
+    container.setdefault("env", []).extend(_environment(spec, revision))
+    container.setdefault("volumeMounts", []).append(
+        {"name": names.KEY_VOLUME, "mountPath": names.KEY_DIR, "readOnly": True}
+    )
+    for name, probe in _probes(spec, contract).items():
+        container.setdefault(name, probe)
+
+
+def _environment(spec: LLMServiceSpec, revision: Revision) -> list[dict[str, str]]:
+    drain = spec.drain
+    values: dict[str, object] = {
+        names.ENV_KEY_DIR: names.KEY_DIR,
+        names.ENV_PRESTOP_KEY: revision.prestop_key,
+        names.ENV_GRACE: revision.grace.seconds,
+        names.ENV_PROPAGATION: drain.propagation_seconds,
+        names.ENV_QUIET: drain.quiet_seconds,
+        names.ENV_FLUSH: drain.flush_seconds,
+        names.ENV_STALLED_AFTER: drain.stalled_after_seconds,
+    }
+    return [{"name": name, "value": str(value)} for name, value in values.items()]
+
+
+def _probes(spec: LLMServiceSpec, contract: int | None) -> dict[str, Any]:
+    startup, readiness, liveness = spec.probes.startup, spec.probes.readiness, spec.probes.liveness
+    startup_period = 1
+    budget = (startup and startup.budget_seconds) or 1800
+    return {
+        # `started` means something only with a startup probe, and the policies read it.
+        "startupProbe": {
+            "httpGet": _target(startup, names.LIVE_PATH, contract),
+            "periodSeconds": startup_period,
+            "failureThreshold": max(math.ceil(budget / startup_period), 1),
+        },
+        "readinessProbe": {
+            "httpGet": _target(readiness, names.READY_PATH, contract),
+            "periodSeconds": (readiness and readiness.period_seconds) or 2,
+            "failureThreshold": 2,
+        },
+        "livenessProbe": {
+            "httpGet": _target(liveness, names.LIVE_PATH, contract),
+            "periodSeconds": 10,
+            "failureThreshold": 3,
+            "terminationGracePeriodSeconds": (liveness and liveness.termination_grace_period_seconds) or 10,
+        },
+    }
+
+
+def _target(probe: Any, path: str, contract: int | None) -> dict[str, Any]:
+    return {
+        "path": (probe and probe.path) or path,
+        "port": (probe and probe.port) or contract,
+    }
+
+
+def includes(live: object, wanted: object) -> bool:
+    """Whether `live` already says everything that `wanted` says; what the server defaulted beside it is ignored."""
+    if isinstance(wanted, Mapping):
+        return isinstance(live, Mapping) and all(k in live and includes(live[k], v) for k, v in wanted.items())
+    if isinstance(wanted, list):
+        return isinstance(live, list) and len(live) == len(wanted) and all(map(includes, live, wanted))
+    return live == wanted

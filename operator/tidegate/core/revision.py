@@ -1,0 +1,53 @@
+"""What makes a revision: what the user wrote that changes pods, and nothing that the operator adds or measures.
+
+A revision is found by comparing sources; the hash only names it. Absent fields stay absent, since filling one with a
+default would change every source when the default changes.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from .model import Deployment
+
+_TOP: Final = ("template", "container", "port", "probes")
+_DRAIN: Final = ("mode", "native")
+_ROLLOUT: Final = ("restartedAt",)
+HASH_LENGTH: Final = 10
+
+
+def source(raw_spec: Mapping[str, Any]) -> str:
+    """The revision source as canonical JSON: sorted keys, no spaces."""
+    picked: dict[str, Any] = {key: raw_spec[key] for key in _TOP if key in raw_spec}
+    for parent, keys in (("drain", _DRAIN), ("rollout", _ROLLOUT)):
+        part = raw_spec.get(parent) or {}
+        found = {key: part[key] for key in keys if key in part}
+        if found:
+            picked[parent] = found
+    return json.dumps(picked, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def find(deployments: Iterable[Deployment], wanted: str) -> Deployment | None:
+    """The Deployment whose source equals `wanted`, compared as JSON values so that old spellings match too."""
+    value = json.loads(wanted)
+    for deployment in deployments:
+        if deployment.source == wanted:
+            return deployment
+        try:
+            if json.loads(deployment.source) == value:
+                return deployment
+        except ValueError:
+            continue
+    return None
+
+
+def name_hash(wanted: str, taken: Iterable[str]) -> str:
+    """Ten hex digits that name a new revision; salted in the unlikely case that another source has them."""
+    used = set(taken)
+    salt = ""
+    while True:
+        digest = hashlib.sha256((salt + wanted).encode()).hexdigest()[:HASH_LENGTH]
+        if digest not in used:
+            return digest
+        salt += "+"

@@ -1,0 +1,202 @@
+"""The status document: counts, drains, sums and conditions, computed from a plan and from the status before.
+
+What has to survive the operator (when a rollout began, what was cut) lives in the status itself and on the pods, so a
+successor goes on with the same numbers. An outcome is counted when it enters the list, once.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tidegate.api import names
+from tidegate.api.conditions import ConditionStatus, ConditionType, Outcome, Phase
+
+from . import bound, conditions, times
+from .grace import grace_period
+from .model import OutcomeRecord, Snapshot
+from .plan import Plan
+from .view import View
+
+KEPT_OUTCOMES: Final = 10
+Document = dict[str, Any]
+
+
+def status(plan: Plan) -> Document:
+    """The whole status; keys that are not known are absent."""
+    view = plan.view
+    s = view.s
+    found = conditions.conditions(plan)
+    fresh = _new_outcomes(view)
+    rollout = _rollout(view, fresh)
+    document: Document = {
+        "observedGeneration": s.generation,
+        "phase": _phase(view, found, rollout),
+        "message": conditions.worst(found),
+        "replicas": sum(p.state == names.SERVING for p in view.alive),
+        "selector": f"{names.SERVICE}={s.name},{names.STATE} notin ({names.DRAINING},{names.DRAINED})",
+        "serving": len(view.serving),
+        "updated": sum(p.state == names.SERVING and p.ready for p in view.target_pods),
+        "draining": len(view.draining),
+        "revisions": _revisions(view),
+        "pods": _pods(view),
+        "gracePeriod": _grace(s),
+        "outcomes": (list(s.status.get("outcomes") or []) + [_outcome(n, o) for n, o in fresh])[-KEPT_OUTCOMES:],
+        "conditions": [_condition(c, s) for c in found],
+    }
+    if view.target is not None:
+        document["targetRevision"] = view.target.name
+        document["rollout"] = rollout
+    elif s.status.get("targetRevision"):
+        document["targetRevision"] = s.status["targetRevision"]
+        document["rollout"] = dict(s.status.get("rollout") or {})
+    return document
+
+
+def _condition(c: conditions.Condition, s: Snapshot) -> Document:
+    value = ConditionStatus.TRUE if c.true else ConditionStatus.FALSE
+    before: Document = next((old for old in s.status.get("conditions") or [] if old.get("type") == c.type), {})
+    same = before.get("status") == value and before.get("lastTransitionTime")
+    return {
+        "type": str(c.type),
+        "status": str(value),
+        "observedGeneration": s.generation,
+        "lastTransitionTime": before["lastTransitionTime"] if same else times.short(s.now),
+        "reason": str(c.reason),
+        "message": c.message,
+    }
+
+
+def _phase(view: View, found: list[conditions.Condition], rollout: Mapping[str, Any]) -> str:
+    by_type = {c.type: c for c in found}
+    if by_type[ConditionType.STALLED].true:
+        return Phase.STALLED
+    if view.s.spec.rollout.paused and conditions.rolling(view):
+        return Phase.PAUSED
+    if not view.s.status.get("rollout") and not by_type[ConditionType.READY].true:
+        return Phase.PENDING
+    if by_type[ConditionType.RECONCILING].true:
+        first = len(view.s.deployments) <= 1 and not rollout.get("finishedAt")
+        if first:
+            return Phase.PENDING
+        return Phase.ROLLING if conditions.rolling(view) or not rollout.get("finishedAt") else Phase.SCALING
+    return Phase.READY
+
+
+def _revisions(view: View) -> list[Document]:
+    rows = []
+    for d in sorted(view.s.deployments, key=lambda d: (-d.created, d.name)):
+        pods = view.pods_of(d)
+        if d.replicas or pods or d is view.target:
+            rows.append(
+                {
+                    "name": d.name,
+                    "replicas": d.replicas,
+                    "serving": sum(p in view.serving for p in pods),
+                    "draining": sum(p.state == names.DRAINING for p in pods),
+                }
+            )
+    return rows
+
+
+def _pods(view: View) -> list[Document]:
+    rows = []
+    for pod in sorted(view.draining, key=lambda p: p.name):
+        row: Document = {"name": pod.name, "state": pod.state}
+        if pod.drain is not None:
+            row |= {"reason": pod.drain.reason, "since": times.short(pod.drain.since)}
+            if pod.drain.deadline is not None:
+                row["deadline"] = times.short(pod.drain.deadline)
+        reading = view.s.readings.get(pod.uid)
+        if reading is not None:
+            row |= {"inFlight": reading.in_flight, "observedAt": times.short(reading.at)}
+            if reading.oldest_seconds is not None:
+                row["oldestSeconds"] = int(reading.oldest_seconds)
+        trouble = view.s.troubles.get(pod.uid)
+        if trouble is not None:
+            row["trouble"] = trouble.detail
+        rows.append(row)
+    return rows
+
+
+def _grace(s: Snapshot) -> Document:
+    grace = grace_period(s.spec)
+    return {
+        "seconds": grace.seconds,
+        "terms": [{"name": t.name, "seconds": t.seconds, "source": t.source} for t in grace.terms],
+    }
+
+
+def _outcome(pod: str, o: OutcomeRecord) -> Document:
+    row: Document = {"pod": pod, "outcome": o.outcome, "seconds": round(o.seconds), "at": times.text(o.at)}
+    if o.cut is not None:
+        row["cut"] = o.cut
+    if o.oldest_cut_seconds is not None:
+        row["oldestCutSeconds"] = round(o.oldest_cut_seconds)
+    return row
+
+
+def _new_outcomes(view: View) -> list[tuple[str, OutcomeRecord]]:
+    """Outcomes that the status does not hold yet: of drained pods, and of draining ones that are gone."""
+    listed = list(view.s.status.get("outcomes") or [])
+    known = {row.get("pod") for row in listed}
+    # A full list may have dropped a pod that still stands: whatever is older than all it keeps was counted.
+    horizon = min((times.parse(r.get("at")) or 0.0 for r in listed), default=0.0) if len(listed) >= KEPT_OUTCOMES else 0
+    fresh = [
+        (p.name, p.outcome)
+        for p in view.s.pods
+        if p.outcome is not None and p.name not in known and p.outcome.at > horizon
+    ]
+    standing = {p.name: p for p in view.s.pods}
+    for row in view.s.status.get("pods") or []:
+        pod = standing.get(row["name"])
+        lost = pod is None or (not pod.alive and pod.outcome is None)
+        if lost and row["name"] not in known:
+            since = times.parse(row.get("since")) or view.s.now
+            fresh.append((row["name"], _vanished(view.s.now, since, str(row.get("reason", "")))))
+    return sorted(fresh, key=lambda item: (item[1].at, item[0]))
+
+
+def _vanished(now: float, since: float, reason: str) -> OutcomeRecord:
+    return OutcomeRecord(Outcome.VANISHED, max(now - since, 0.0), None, None, now, reason)
+
+
+def _rollout(view: View, fresh: list[tuple[str, OutcomeRecord]]) -> Document:
+    s = view.s
+    target = view.target
+    if target is None:
+        return {}
+    before: Mapping[str, Any] = s.status.get("rollout") or {}
+    if s.status.get("targetRevision") != target.name or not before.get("startedAt"):
+        before = {"startedAt": times.text(s.now if s.status.get("targetRevision") else target.created)}
+    row: Document = {key: before[key] for key in ("startedAt", "finishedAt", "seconds") if key in before}
+    counted = [o for _, o in fresh if o.reason == "Rollout"] if not before.get("finishedAt") else []
+    waits = [max(o.seconds - s.spec.drain.propagation_seconds, 0.0) for o in counted]
+    row["drained"] = int(before.get("drained", 0)) + len(counted)
+    row["cut"] = int(before.get("cut", 0)) + sum(o.cut or 0 for o in counted)
+    row["drainSeconds"] = round(float(before.get("drainSeconds", 0)) + sum(waits), 1)
+    row["longestDrainSeconds"] = round(max([float(before.get("longestDrainSeconds", 0)), *waits]), 1)
+    started = times.parse(row["startedAt"]) or s.now
+    if not row.get("finishedAt") and _complete(view):
+        row["finishedAt"] = times.text(s.now)
+        row["seconds"] = round(s.now - started)
+    if not before.get("finishedAt"):
+        row["startSeconds"] = round(_start_seconds(view) or float(before.get("startSeconds", 0)), 1)
+        done = bound.Drained(row["drained"], row["drainSeconds"], row["longestDrainSeconds"])
+        slots = view.amounts.slots
+        row["boundSeconds"] = round(
+            bound.rollout_bound(row["startSeconds"], s.spec.drain.propagation_seconds, done, slots)
+        )
+    else:
+        row |= {key: before[key] for key in ("startSeconds", "boundSeconds") if key in before}
+    return row
+
+
+def _complete(view: View) -> bool:
+    steady = not view.draining and not conditions.rolling(view)
+    ready = [p for p in view.target_pods if p.state == names.SERVING and p in view.available]
+    return steady and len(ready) == view.amounts.replicas == view.target_staying
+
+
+def _start_seconds(view: View) -> float | None:
+    """Mean time from creation to Ready of the new pods, in seconds."""
+    took = [p.ready_since - p.created for p in view.target_pods if p.ready_since is not None]
+    return sum(took) / len(took) if took else None

@@ -1,0 +1,146 @@
+"""Checks of the user's pod template: what Tidegate has to decide itself must not be in it.
+
+Each finding names the field as the user writes it and what to do instead. The API server's own validation runs
+afterwards, by dry run.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.api import names
+from tidegate.api.resource import LLMServiceSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One conflict: field path, what is wrong, what to do."""
+
+    field: str
+    message: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}; {self.remedy}"
+
+
+def serving_container(spec: LLMServiceSpec) -> Mapping[str, Any] | None:
+    """The container that carries the requests: the named one, else the one that declares `port`, else the only one."""
+    containers = pod_spec(spec).get("containers") or []
+    if spec.container:
+        return next((c for c in containers if c.get("name") == spec.container), None)
+    declaring = [c for c in containers if any(_declares(port, spec.port) for port in c.get("ports") or [])]
+    if declaring:
+        return declaring[0]  # type: ignore[no-any-return]
+    return containers[0] if len(containers) == 1 and isinstance(spec.port, int) else None
+
+
+def pod_spec(spec: LLMServiceSpec) -> Mapping[str, Any]:
+    return spec.template.get("spec") or {}
+
+
+def port_number(container: Mapping[str, Any], port: int | str) -> int | None:
+    """The number of a container port given by number or name; None when no such name is declared."""
+    if isinstance(port, int):
+        return port
+    return next((p["containerPort"] for p in container.get("ports") or [] if p.get("name") == port), None)
+
+
+def findings(spec: LLMServiceSpec) -> tuple[Finding, ...]:
+    """All conflicts of the template with what Tidegate adds, in the order of the template."""
+    return tuple(_findings(spec))
+
+
+def _findings(spec: LLMServiceSpec) -> Iterator[Finding]:
+    root = "spec.template.spec"
+    pod = pod_spec(spec)
+    yield from _pod_findings(pod, root)
+    yield from _metadata_findings(spec.template.get("metadata") or {})
+    container = serving_container(spec)
+    if container is None:
+        yield _no_container(spec)
+        return
+    index = [c is container for c in pod["containers"]].index(True)
+    yield from _container_findings(spec, container, f"{root}.containers[{index}]")
+    if any(v.get("name") == names.KEY_VOLUME for v in pod.get("volumes") or []):
+        yield Finding(f"{root}.volumes", f"the name {names.KEY_VOLUME} is Tidegate's", "rename your volume")
+
+
+def _pod_findings(pod: Mapping[str, Any], root: str) -> Iterator[Finding]:
+    if "terminationGracePeriodSeconds" in pod:
+        yield Finding(
+            f"{root}.terminationGracePeriodSeconds",
+            "Tidegate computes the grace period from its terms",
+            "remove it, and set spec.drain.grace.initialSeconds and maxSeconds instead",
+        )
+    if pod.get("hostNetwork"):
+        yield Finding(
+            f"{root}.hostNetwork",
+            "a pod on the host's network has no address of its own, so its drain endpoint cannot be told from others",
+            "remove hostNetwork",
+        )
+    if pod.get("restartPolicy", "Always") != "Always":
+        yield Finding(f"{root}.restartPolicy", "pods of a Deployment restart Always", "remove restartPolicy")
+
+
+def _metadata_findings(metadata: Mapping[str, Any]) -> Iterator[Finding]:
+    for part in ("labels", "annotations"):
+        for key in metadata.get(part) or {}:
+            if key.startswith(f"{names.GROUP}/"):
+                yield Finding(f"spec.template.metadata.{part}[{key}]", "Tidegate sets it itself", "remove it")
+
+
+def _no_container(spec: LLMServiceSpec) -> Finding:
+    if spec.container:
+        return Finding(
+            "spec.container", f"no container of the template is named {spec.container}", "name one that is there"
+        )
+    return Finding(
+        "spec.port",
+        f"no container of the template declares the port {spec.port}",
+        "add it to the ports of the serving container, or set spec.container",
+    )
+
+
+def _container_findings(spec: LLMServiceSpec, container: Mapping[str, Any], path: str) -> Iterator[Finding]:
+    if (container.get("lifecycle") or {}).get("preStop"):
+        yield Finding(
+            f"{path}.lifecycle.preStop",
+            "Tidegate's own hook has to run there: it waits until the pod is empty",
+            "remove it, and do in your SIGTERM handler what it did",
+        )
+    if port_number(container, spec.port) is None:
+        yield Finding(
+            "spec.port", f"container {container.get('name')} declares no port named {spec.port}", "add it to its ports"
+        )
+    if port_number(container, spec.drain.native.port) is None:
+        yield Finding(
+            "spec.drain.native.port",
+            f"container {container.get('name')} declares no port named {spec.drain.native.port}",
+            "add it to its ports, or give the number",
+        )
+    for index, item in enumerate(container.get("env") or []):
+        if str(item.get("name", "")).startswith("TIDEGATE_") and item["name"] in OWN_ENVIRONMENT:
+            yield Finding(f"{path}.env[{index}].name", f"{item['name']} is set by Tidegate", "remove it")
+    for index, mount in enumerate(container.get("volumeMounts") or []):
+        if str(mount.get("mountPath", "")).rstrip("/") == names.KEY_DIR:
+            yield Finding(
+                f"{path}.volumeMounts[{index}].mountPath", "the drain key is mounted there", "mount yours elsewhere"
+            )
+
+
+OWN_ENVIRONMENT = frozenset(
+    (
+        names.ENV_KEY_DIR,
+        names.ENV_PRESTOP_KEY,
+        names.ENV_GRACE,
+        names.ENV_PROPAGATION,
+        names.ENV_QUIET,
+        names.ENV_FLUSH,
+        names.ENV_STALLED_AFTER,
+    )
+)
+
+
+def _declares(port: Mapping[str, Any], wanted: int | str) -> bool:
+    return port.get("name") == wanted or port.get("containerPort") == wanted

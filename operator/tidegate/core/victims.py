@@ -1,0 +1,89 @@
+"""Which pods go next, and in which order their drains start."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tidegate.api import names
+from tidegate.api.conditions import DrainReason
+
+from .actions import Question
+from .model import Pod
+from .view import FRESH_SECONDS, View
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Pods that have to go, by what stands in the way of each."""
+
+    reason: DrainReason
+    empty: tuple[Pod, ...]
+    """Hold no work: they go at once."""
+    unready: tuple[Pod, ...]
+    """Take no traffic, may still work."""
+    serving: tuple[Pod, ...]
+
+    @property
+    def asked(self) -> tuple[Pod, ...]:
+        return self.unready + self.serving
+
+
+def outgoing(view: View) -> list[Candidates]:
+    """Pods that are not wanted any more: all of old revisions, and the surplus of the wanted one.
+
+    The surplus is as large as `limit` says; which pods make it up is decided by rank.
+    """
+    found = []
+    old = [p for p in view.old_pods if p.state == names.SERVING]
+    if old and view.target is not None:
+        found.append(_sort(view, DrainReason.ROLLOUT, old))
+    if view.target_staying > view.amounts.replicas:
+        mine = [p for p in view.target_pods if p.state == names.SERVING]
+        found.append(_sort(view, DrainReason.SCALE_IN, mine))
+    return found
+
+
+def _sort(view: View, reason: DrainReason, pods: Iterable[Pod]) -> Candidates:
+    empty, unready, serving = [], [], []
+    for pod in pods:
+        if view.holds_no_work(pod):
+            empty.append(pod)
+        elif not pod.ready:
+            unready.append(pod)
+        else:
+            serving.append(pod)
+    return Candidates(reason, tuple(empty), tuple(unready), tuple(serving))
+
+
+def questions(view: View, pods: Iterable[Pod]) -> tuple[Question, ...]:
+    """One question to each candidate that has not answered, or failed to, lately."""
+    asked = []
+    for pod in pods:
+        said = view.s.readings.get(pod.uid)
+        failed = view.s.troubles.get(pod.uid)
+        recent = max(said.at if said else 0.0, failed.at if failed else 0.0)
+        if view.s.now - recent > FRESH_SECONDS and pod.ip and pod.contract_port:
+            asked.append(Question(pod.uid, pod.ip, pod.contract_port))
+    return tuple(asked)
+
+
+def choose(view: View, pods: Iterable[Pod], count: int) -> list[Pod]:
+    """The `count` pods with the least work; unknown sorts last; names break ties so that a repeat repeats."""
+    chosen = sorted(pods, key=lambda p: (*_work(view, p), p.name))[:count]
+    if count > 1:
+        # Several at once end with the longest: it starts first.
+        chosen.sort(key=lambda p: (-_work(view, p)[1], -_work(view, p)[2], p.name))
+    return chosen
+
+
+def _work(view: View, pod: Pod) -> tuple[bool, int, float]:
+    said = view.s.readings.get(pod.uid)
+    if said is None or pod.uid in view.s.troubles:
+        return True, 0, 0.0
+    return False, said.in_flight, said.oldest_seconds or 0.0
+
+
+def reachable(view: View) -> bool:
+    """Whether any running pod of the service has answered: else a drain would only wait for its budget."""
+    if view.s.annotations.get(names.DRAIN_UNREACHABLE):
+        return True
+    return any(p.uid in view.s.readings for p in view.alive)

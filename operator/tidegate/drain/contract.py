@@ -1,0 +1,202 @@
+"""The drain contract, v1, from the operator's side: one call, one checked answer.
+
+Only the address of a pod that the operator owns is called; no redirects, no proxies, small reads, short waits. Of what
+a pod says only checked numbers leave this module: text from a pod never reaches status, events or logs.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import httpx
+
+from tidegate.api import names
+from tidegate.core import times
+from tidegate.core.actions import DrainOrder
+from tidegate.core.model import Reading
+
+MOST_BYTES: Final = 64 * 1024
+STATES: Final = frozenset(("starting", "serving", "draining", "sealed"))
+CALL_SECONDS: Final = 3.0
+WAIT_SECONDS: Final = 25.0
+
+
+class PodTrouble(Exception):
+    """A pod that cannot be asked, or an answer that cannot be believed.
+
+    `kind` is one word for metrics and decisions; the text is for people and wholly ours.
+    """
+
+    def __init__(self, kind: str, detail: str) -> None:
+        super().__init__(detail)
+        self.kind = kind
+
+
+class KeyRefused(PodTrouble):
+    """401: the key is not, or no longer, the pod's."""
+
+
+class TooLate(PodTrouble):
+    """409 to an undrain: the pod is sealed, or drains under another id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    ip: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.ip}]" if ":" in self.ip else self.ip
+        return f"http://{host}:{self.port}{names.DRAIN_PATH}"
+
+
+def http_client() -> httpx.AsyncClient:
+    """One for all pods: making one costs 70 ms for its TLS context."""
+    return httpx.AsyncClient(
+        follow_redirects=False,
+        trust_env=False,
+        limits=httpx.Limits(max_connections=500, max_keepalive_connections=50, keepalive_expiry=5),
+        timeout=httpx.Timeout(CALL_SECONDS),
+    )
+
+
+class Contract:
+    """Calls of the contract. Every method raises `PodTrouble` and nothing else."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self._client = client
+
+    async def ask(self, address: Address, key: str, now: float) -> Reading:
+        """GET: what the pod holds now."""
+        return _reading(await self._call("GET", address, key), now)
+
+    async def start(
+        self, address: Address, key: str, order: DrainOrder, since_withdrawal: float, now: float
+    ) -> Reading:
+        """POST: begin the drain of `order`, or update its numbers."""
+        deadline = order.record.deadline
+        body = {
+            "id": order.record.id,
+            "reason": order.record.reason,
+            # Clocks of nodes differ: the pod counts the rest down itself.
+            "remainingSeconds": None if deadline is None else round(max(deadline - now, 0.0), 3),
+            "sinceWithdrawalSeconds": round(since_withdrawal, 3),
+            "propagationSeconds": order.propagation_seconds,
+            "quietSeconds": order.quiet_seconds,
+            "flushSeconds": order.flush_seconds,
+            "stalledAfterSeconds": order.stalled_after_seconds,
+            "deadline": None if deadline is None else times.text(deadline),
+        }
+        return _reading(await self._call("POST", address, key, body=body), now)
+
+    async def wait(self, address: Address, key: str, sequence: int, now: float) -> Reading:
+        """GET that is answered when something changes, or after `WAIT_SECONDS`. `now` is when the call begins."""
+        query = {"wait": f"{WAIT_SECONDS:.0f}s", "since": str(sequence)}
+        return _reading(await self._call("GET", address, key, query=query, patience=WAIT_SECONDS + 5), now)
+
+    async def undo(self, address: Address, key: str, drain_id: str) -> None:
+        """DELETE: back to serving; raises `TooLate` when the pod is sealed or drains under another id."""
+        await self._call("DELETE", address, key, query={"id": drain_id})
+
+    async def _call(
+        self,
+        method: str,
+        address: Address,
+        key: str,
+        *,
+        body: dict[str, Any] | None = None,
+        query: dict[str, str] | None = None,
+        patience: float = CALL_SECONDS,
+    ) -> dict[str, Any]:
+        timeout = httpx.Timeout(CALL_SECONDS, read=patience)
+        headers = {names.KEY_HEADER: key}
+        try:
+            async with self._client.stream(
+                method, address.url, json=body, params=query, headers=headers, timeout=timeout
+            ) as response:
+                return await _document(response)
+        except httpx.ConnectTimeout as error:
+            raise PodTrouble(
+                "timeout", f"no connection within {CALL_SECONDS:.0f} s, as when packets are dropped"
+            ) from error
+        except httpx.TimeoutException as error:
+            raise PodTrouble("timeout", "connected, but no answer in time") from error
+        except httpx.ConnectError as error:
+            raise PodTrouble("refused", "connection refused: nothing listens on that port") from error
+        except httpx.HTTPError as error:
+            raise PodTrouble("broken", f"the connection broke ({type(error).__name__})") from error
+
+
+async def _document(response: httpx.Response) -> dict[str, Any]:
+    status = response.status_code
+    if status == 401:
+        raise KeyRefused("unauthorized", "the pod refuses the key of the Secret (401)")
+    if status == 409:
+        raise TooLate("too-late", "the pod is sealed already, or drains under another id (409)")
+    if not 200 <= status < 300:
+        raise PodTrouble("status", f"HTTP {status} instead of 2xx")
+    data = b""
+    async for chunk in response.aiter_bytes():
+        data += chunk
+        if len(data) > MOST_BYTES:
+            raise PodTrouble("too-long", f"an answer of more than {MOST_BYTES // 1024} kB")
+    if not data and response.request.method == "DELETE":
+        return {}
+    try:
+        document = json.loads(data)
+    except ValueError as error:
+        raise PodTrouble("rubbish", "an answer that is not JSON") from error
+    if not isinstance(document, dict):
+        raise PodTrouble("rubbish", "an answer that is not a JSON object")
+    return document
+
+
+def _reading(document: dict[str, Any], now: float) -> Reading:
+    """Check an answer; whatever contradicts itself raises, since unknown is never zero."""
+    if document.get("contract") != "v1":
+        raise PodTrouble("contract", 'an answer without "contract": "v1"')
+    state = document.get("state")
+    if state not in STATES:
+        raise PodTrouble("contradiction", "a state that the contract does not have")
+    instance = document.get("instance")
+    if not isinstance(instance, str) or not instance or len(instance) > 128:
+        raise PodTrouble("contract", "no instance")
+    drain_id = document.get("drainId")
+    in_flight, stalled = _count(document, "inFlight"), _count(document, "stalled", 0)
+    if state == "sealed" and in_flight - stalled > 0:
+        raise PodTrouble("contradiction", f"it says sealed with {in_flight} requests in flight")
+    return Reading(
+        at=now,
+        instance=instance,
+        drain_id=drain_id if isinstance(drain_id, str) else None,
+        state=str(state),
+        in_flight=in_flight,
+        stalled=stalled,
+        cut=_count(document, "cut", 0),
+        oldest_seconds=_seconds(document.get("oldestSeconds")) if in_flight else None,
+        ages_seconds=_ages(document.get("agesSeconds")),
+        sequence=_count(document, "sequence"),
+    )
+
+
+def _count(document: dict[str, Any], name: str, default: int | None = None) -> int:
+    value = document.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise PodTrouble("contract", f"{name} is not a whole number")
+    if value < 0:
+        raise PodTrouble("contradiction", f"{name} is negative")
+    return value
+
+
+def _seconds(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
+        return None
+    return float(value)
+
+
+def _ages(value: object) -> tuple[float, ...]:
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        return ()
+    return tuple(age for age in map(_seconds, value[:64]) if age is not None)

@@ -1,0 +1,233 @@
+"""One conversation per draining pod: withdrawn, told, waited for.
+
+A session keeps nothing that matters: all of it can be asked again. It writes what it learns into `readings`,
+`troubles` and `withdrawn`, and wakes the service's reconcile; decisions are taken there.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+from typing import Final, Protocol
+
+from tidegate.core.actions import DrainOrder, Question
+from tidegate.core.model import Reading, Trouble
+
+from .contract import Address, KeyRefused, PodTrouble, TooLate
+
+log = logging.getLogger(__name__)
+
+FIRST_POLL: Final = 0.05
+SLOWEST_POLL: Final = 1.0
+RESTLESS_SECONDS: Final = 0.5
+"""Pause after an answer that came at once and said nothing new, so that no pod can make the operator spin."""
+
+
+class Talk(Protocol):
+    """The drain contract, as `contract.Contract` has it."""
+
+    async def ask(self, address: Address, key: str, now: float) -> Reading: ...
+    async def start(
+        self, address: Address, key: str, order: DrainOrder, since_withdrawal: float, now: float
+    ) -> Reading: ...
+    async def wait(self, address: Address, key: str, sequence: int, now: float) -> Reading: ...
+    async def undo(self, address: Address, key: str, drain_id: str) -> None: ...
+
+
+Keys = Callable[[str, bool], Awaitable[tuple[str, ...]]]
+"""(service key, fresh) -> drain keys to try in order; `fresh` reads the Secret again."""
+Absent = Callable[[str, DrainOrder], Awaitable[bool]]
+"""Whether the pod is in no EndpointSlice that matters, read from the API server now."""
+
+
+class Sessions:
+    """All conversations of this process, by pod uid."""
+
+    def __init__(
+        self, talk: Talk, keys: Keys, absent: Absent, wake: Callable[[str], None], now: Callable[[], float]
+    ) -> None:
+        self.readings: dict[str, Reading] = {}
+        self.troubles: dict[str, Trouble] = {}
+        self.withdrawn: dict[str, float] = {}
+        self._owners: dict[str, str] = {}
+        self._talk, self._keys, self._absent, self._wake, self._now = talk, keys, absent, wake, now
+        self._running: dict[str, tuple[str, DrainOrder, asyncio.Task[None]]] = {}
+        self._asking: dict[str, tuple[str, asyncio.Task[None]]] = {}
+
+    def want(self, key: str, orders: Iterable[DrainOrder], questions: Iterable[Question]) -> None:
+        """Make the conversations of service `key` exactly these."""
+        wanted = {order.uid: order for order in orders}
+        for uid, (owner, order, task) in list(self._running.items()):
+            if owner == key and wanted.get(uid) != order:
+                task.cancel()
+                del self._running[uid]
+                if uid in wanted and wanted[uid].undo != order.undo:
+                    # What was said on the way out says nothing about the way back.
+                    self.readings.pop(uid, None)
+        for uid, order in wanted.items():
+            if uid not in self._running:
+                self._cancel_question(uid)
+                self._running[uid] = (key, order, asyncio.create_task(self._converse(key, order), name=f"drain {uid}"))
+        for question in questions:
+            if question.uid not in self._asking and question.uid not in self._running:
+                task = asyncio.create_task(self._question(key, question), name=f"ask {question.uid}")
+                self._asking[question.uid] = (key, task)
+
+    def forget(self, key: str, standing: set[str]) -> None:
+        """Drop what is known of pods of service `key` that are gone; `standing` holds the uids that are not."""
+        for uid, (owner, _, task) in list(self._running.items()):
+            if owner == key and uid not in standing:
+                task.cancel()
+                del self._running[uid]
+        for uid in [u for u, owner in self._owners.items() if owner == key and u not in standing]:
+            self.readings.pop(uid, None)
+            self.troubles.pop(uid, None)
+            self.withdrawn.pop(uid, None)
+            del self._owners[uid]
+
+    async def close(self) -> None:
+        tasks = [task for _, _, task in self._running.values()] + [task for _, task in self._asking.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._running.clear()
+        self._asking.clear()
+
+    def _cancel_question(self, uid: str) -> None:
+        held = self._asking.pop(uid, None)
+        if held is not None:
+            held[1].cancel()
+
+    async def _question(self, key: str, question: Question) -> None:
+        address = Address(question.ip, question.port)
+        try:
+            reading = await self._with_key(key, lambda k: self._talk.ask(address, k, self._now()))
+            self._learned(key, question.uid, reading)
+        except PodTrouble as trouble:
+            self._failed(key, question.uid, trouble)
+        finally:
+            if self._asking.get(question.uid, (None, None))[1] is asyncio.current_task():
+                del self._asking[question.uid]
+            self._wake(key)
+
+    async def _converse(self, key: str, order: DrainOrder) -> None:
+        try:
+            if order.undo:
+                await self._back(key, order)
+            else:
+                await self._leave(key, order)
+                await self._until_sealed(key, order)
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            # A fault of ours ends in the log and in the budget, never in a pod taken for empty.
+            log.exception("drain session of pod %s ended by a fault", order.pod)
+
+    async def _leave(self, key: str, order: DrainOrder) -> None:
+        """Until the pod is absent from the slices, as read after the PATCH."""
+        pause = FIRST_POLL
+        while order.uid not in self.withdrawn:
+            if await self._absent(key, order):
+                self._owners[order.uid] = key
+                self.withdrawn[order.uid] = self._now()
+                return
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, SLOWEST_POLL)
+
+    async def _until_sealed(self, key: str, order: DrainOrder) -> None:
+        address = Address(order.ip, order.port)
+        told = False
+        pause = FIRST_POLL
+        last: Reading | None = None
+        while True:
+            began = self._now()
+            try:
+                if not told:
+                    since = began - self.withdrawn[order.uid]
+                    reading = await self._with_key(
+                        key,
+                        lambda k: self._talk.start(address, k, order, since, self._now()),  # noqa: B023
+                    )
+                else:
+                    sequence = last.sequence if last else 0
+                    reading = await self._with_key(
+                        key,
+                        lambda k: self._talk.wait(address, k, sequence, self._now()),  # noqa: B023
+                    )
+                reading = replace(reading, at=self._now())
+                self._check(order, last, reading)
+            except PodTrouble as trouble:
+                self._failed(key, order.uid, trouble)
+                self._wake(key)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, SLOWEST_POLL)
+                # It may have restarted behind our back: the same id again only updates its numbers.
+                told = False
+                continue
+            pause = FIRST_POLL
+            # A process that restarted, or was undrained by somebody, has to be told again.
+            told = reading.drain_id == order.record.id
+            news = last is None or reading.sequence != last.sequence or reading.state != last.state
+            last = self._learned(key, order.uid, _with_cut_age(last, reading))
+            if news:
+                self._wake(key)
+            if told and reading.state == "sealed":
+                return
+            if not news and self._now() - began < RESTLESS_SECONDS:
+                await asyncio.sleep(RESTLESS_SECONDS)
+
+    def _check(self, order: DrainOrder, last: Reading | None, reading: Reading) -> None:
+        if reading.state == "sealed" and reading.at - order.record.since < order.propagation_seconds:
+            raise PodTrouble("contradiction", "it says sealed before the propagation time is over")
+        if last is not None and last.instance == reading.instance and reading.sequence < last.sequence:
+            raise PodTrouble("contradiction", "its sequence falls")
+
+    async def _back(self, key: str, order: DrainOrder) -> None:
+        """Ask the pod to serve again until it says so; a sealed one says that instead."""
+        address = Address(order.ip, order.port)
+        pause = FIRST_POLL
+        while True:
+            try:
+                try:
+                    await self._with_key(key, lambda k: self._talk.undo(address, k, order.record.id))
+                except TooLate:
+                    log.info("pod %s cannot be undrained any more, or was not told yet", order.pod)
+                reading = await self._with_key(key, lambda k: self._talk.ask(address, k, self._now()))
+                self._learned(key, order.uid, reading)
+                self.withdrawn.pop(order.uid, None)
+                self._wake(key)
+            except PodTrouble as trouble:
+                self._failed(key, order.uid, trouble)
+                self._wake(key)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, SLOWEST_POLL)
+
+    async def _with_key(self, key: str, call: Callable[[str], Awaitable[Reading | None]]) -> Reading:
+        refused: KeyRefused | None = None
+        for fresh in (False, True):
+            for secret in await self._keys(key, fresh):
+                try:
+                    return await call(secret)  # type: ignore[return-value]
+                except KeyRefused as error:
+                    refused = error
+        raise refused or PodTrouble("no-key", "the Secret with the drain key is not there")
+
+    def _learned(self, key: str, uid: str, reading: Reading) -> Reading:
+        self._owners[uid] = key
+        self.readings[uid] = reading
+        self.troubles.pop(uid, None)
+        return reading
+
+    def _failed(self, key: str, uid: str, trouble: PodTrouble) -> None:
+        self._owners[uid] = key
+        self.troubles[uid] = Trouble(self._now(), trouble.kind, str(trouble))
+
+
+def _with_cut_age(last: Reading | None, reading: Reading) -> Reading:
+    """The contract does not say how old the cut requests were; the last answer before the cut does."""
+    if not reading.cut or last is None or last.instance != reading.instance:
+        return reading
+    age = last.oldest_cut_seconds
+    if reading.cut > last.cut and last.oldest_seconds is not None:
+        age = max(age or 0.0, last.oldest_seconds + reading.at - last.at)
+    return replace(reading, oldest_cut_seconds=age)

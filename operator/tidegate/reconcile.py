@@ -1,0 +1,218 @@
+"""One pass over one service: gather -> plan -> status -> execute -> look again.
+
+Status goes first: it says what is known and what comes next, and an outcome is in it before the drained pod can be
+gone. Everything is recomputed from the cluster at each pass; what this object holds between passes only saves calls.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tidegate.api import names
+from tidegate.api.conditions import ConditionType
+from tidegate.api.errors import InvalidSpec
+from tidegate.api.resource import LLMServiceSpec
+from tidegate.cluster import gather, locks
+from tidegate.cluster.execute import Executor, TemplateRefused, Told
+from tidegate.cluster.keys import DrainKeys
+from tidegate.cluster.port import ENDPOINT_SLICES, LLM_SERVICES, Cluster, ClusterError, Object, Rejected
+from tidegate.cluster.store import Store
+from tidegate.core import invalid
+from tidegate.core.actions import DrainOrder
+from tidegate.core.model import Snapshot
+from tidegate.core.plan import Plan, plan
+from tidegate.core.status import status
+from tidegate.drain.sessions import Sessions
+
+log = logging.getLogger(__name__)
+
+REFRESH_SECONDS: Final = 5.0
+"""Numbers that only move are written at most so often; transitions are written at once."""
+REFUSED_SECONDS: Final = 300.0
+"""How long a refused template rests before its next dry run."""
+
+
+@dataclass(slots=True)
+class _Memory:
+    """Of one service, for this process: none of it matters after a restart."""
+
+    uid: str = ""
+    refused_generation: int = -1
+    refused: tuple[tuple[str, str], ...] = ()
+    refused_at: float = 0.0
+    written_at: float = 0.0
+    told: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+
+class Reconciler:
+    """Reconciles keys `namespace/name`."""
+
+    def __init__(
+        self, cluster: Cluster, store: Store, keys: DrainKeys, sessions: Sessions, tell: Told, now: Callable[[], float]
+    ) -> None:
+        self._cluster, self._store, self._keys, self._sessions = cluster, store, keys, sessions
+        self._tell, self._now = tell, now
+        self._executor = Executor(cluster, store, keys, tell)
+        self._memory: dict[str, _Memory] = {}
+        self.locks_missing: tuple[str, ...] = ()
+
+    async def check_locks(self) -> None:
+        """Read again which policies are in force. Raises `ClusterError`."""
+        self.locks_missing = await locks.missing(self._cluster)
+
+    async def reconcile(self, key: str) -> float | None:
+        """One pass; returns in how many seconds to look again at the latest. Raises `ClusterError`."""
+        namespace, name = key.split("/", 1)
+        service = self._store.get(LLM_SERVICES, namespace, name)
+        if service is None or service["metadata"].get("deletionTimestamp"):
+            self._drop(key)
+            return None
+        memory = self._remember(key, service)
+        try:
+            spec = LLMServiceSpec.parse(service.get("spec") or {})
+        except InvalidSpec as error:
+            self._sessions.want(key, (), ())
+            await self._write(service, memory, invalid.status(service, str(error), self._now()))
+            return None
+        if not self._keys.known(key):
+            await self._keys.keys(key)
+        s = self._snapshot(key, service, spec, memory)
+        decided = plan(s)
+        self._sessions.forget(key, {p.uid for p in s.pods if p.alive})
+        wait = await self._report(service, memory, decided)
+        try:
+            await self._executor.execute(s, decided.actions)
+        except TemplateRefused as refused:
+            memory.refused_generation, memory.refused = s.generation, refused.causes
+            memory.refused_at = s.now
+            return 0.0
+        self._sessions.want(key, decided.orders, decided.questions)
+        if decided.actions:
+            return 0.0
+        return min((w for w in (wait, decided.requeue_after) if w is not None), default=None)
+
+    def _drop(self, key: str) -> None:
+        self._sessions.want(key, (), ())
+        self._sessions.forget(key, set())
+        self._keys.forget(key)
+        self._memory.pop(key, None)
+
+    def _remember(self, key: str, service: Object) -> _Memory:
+        uid = service["metadata"]["uid"]
+        memory = self._memory.get(key)
+        if memory is None or memory.uid != uid:
+            self._keys.forget(key)
+            memory = self._memory[key] = _Memory(uid)
+        return memory
+
+    def _snapshot(self, key: str, service: Object, spec: LLMServiceSpec, memory: _Memory) -> Snapshot:
+        now = self._now()
+        generation = int(service["metadata"].get("generation", 1))
+        stands = memory.refused_generation == generation and now - memory.refused_at < REFUSED_SECONDS
+        return gather.snapshot(
+            self._store,
+            service,
+            spec,
+            now,
+            readings=dict(self._sessions.readings),
+            troubles=dict(self._sessions.troubles),
+            withdrawn=dict(self._sessions.withdrawn),
+            locks_missing=self.locks_missing,
+            has_secret=self._keys.known(key),
+            rejected=memory.refused if stands else (),
+        )
+
+    async def _report(self, service: Object, memory: _Memory, decided: Plan) -> float | None:
+        """Write the status if it says something new; returns when the rest of the news may be written."""
+        document = status(decided)
+        held = service.get("status") or {}
+        if document == held:
+            return None
+        if _steady(document) == _steady(held):
+            rest = memory.written_at + REFRESH_SECONDS - self._now()
+            if rest > 0:
+                return rest
+        await self._write(service, memory, document)
+        await self._announce(decided.view.s, held, document)
+        return None
+
+    async def _write(self, service: Object, memory: _Memory, document: dict[str, Any]) -> None:
+        meta = service["metadata"]
+        if document == (service.get("status") or {}):
+            return
+        body = {
+            "apiVersion": names.API_VERSION,
+            "kind": names.KIND,
+            "metadata": {"name": meta["name"], "namespace": meta["namespace"]},
+            "status": document,
+        }
+        try:
+            answer = await self._cluster.apply(
+                LLM_SERVICES,
+                meta["namespace"],
+                meta["name"],
+                body,
+                manager=names.FIELD_MANAGER_STATUS,
+                subresource="status",
+            )
+        except Rejected as error:
+            # A CRD older than this operator: the rollout must not stop for the sake of its report.
+            log.warning("status of %s/%s refused, is the CRD up to date? %s", meta["namespace"], meta["name"], error)
+            return
+        memory.written_at = self._now()
+        self._store.put(LLM_SERVICES, answer)
+
+    async def _announce(self, s: Snapshot, before: dict[str, Any], after: dict[str, Any]) -> None:
+        """Events for what changed between two statuses."""
+        held = {c["type"]: c for c in before.get("conditions") or []}
+        for condition in after["conditions"]:
+            kind, true = condition["type"], condition["status"] == "True"
+            old = held.get(kind, {})
+            changed = (old.get("status"), old.get("reason")) != (condition["status"], condition["reason"])
+            if true and changed and kind not in (ConditionType.READY, ConditionType.RECONCILING):
+                await self._tell(s, condition["reason"], condition["message"], warning=True)
+        rollout, past = after.get("rollout") or {}, before.get("rollout") or {}
+        if rollout.get("finishedAt") and not past.get("finishedAt"):
+            text = f"{after['targetRevision']} serves with {after['serving']} pods"
+            if rollout.get("drained"):
+                text += f"; {rollout['drained']} pods drained, {rollout['cut']} requests cut, {rollout['seconds']} s"
+            await self._tell(s, "RolloutComplete", text)
+
+    async def absent(self, key: str, order: DrainOrder) -> bool:
+        """Whether a withdrawn pod is in no slice of a Service that selects the state, read from the API server now.
+
+        NotReady endpoints are listed too, and proxies fall back to them, so they count.
+        """
+        namespace, name = key.split("/", 1)
+        try:
+            for service in gather.withdrawing_services(self._store, namespace, name):
+                slices, _ = await self._cluster.list(
+                    ENDPOINT_SLICES, namespace, labels=f"kubernetes.io/service-name={service}"
+                )
+                for item in slices:
+                    for endpoint in item.get("endpoints") or []:
+                        if (endpoint.get("targetRef") or {}).get("uid") == order.uid:
+                            return False
+        except ClusterError as error:
+            log.warning("endpoint slices of %s cannot be read: %s", key, error)
+            return False
+        return True
+
+    async def drain_keys(self, key: str, fresh: bool) -> tuple[str, ...]:
+        """Keys for a call to a pod; none when they cannot be read, which the caller reports."""
+        try:
+            return await self._keys.keys(key, fresh)
+        except ClusterError as error:
+            log.warning("drain key of %s cannot be read: %s", key, error)
+            return ()
+
+
+def _steady(document: dict[str, Any]) -> dict[str, Any]:
+    """The status without what merely moves with time: a change of the rest is a transition."""
+    kept = {k: v for k, v in document.items() if k not in ("message", "pods", "conditions", "rollout")}
+    kept["pods"] = [(row.get("name"), row.get("state"), row.get("deadline")) for row in document.get("pods") or []]
+    kept["conditions"] = [{k: v for k, v in c.items() if k != "message"} for c in document.get("conditions") or []]
+    rollout = document.get("rollout") or {}
+    kept["rollout"] = {k: rollout.get(k) for k in ("startedAt", "finishedAt", "drained", "cut")}
+    return kept
