@@ -222,6 +222,26 @@ REFUSALS = [
         {"probes.readiness.path": "/readyz"},
         "must start with '/': write the path alone",
     ),
+    *(
+        Refusal(
+            f"a {probe} path without a slash",
+            f"spec.probes.{probe}.path",
+            {f"probes.{probe}.path": "livez"},
+            {f"probes.{probe}.path": "/livez"},
+            "must start with '/': write the path alone",
+        )
+        for probe in ("startup", "liveness")
+    ),
+    *(
+        Refusal(
+            f"a {probe} port that ends in -",
+            f"spec.probes.{probe}.port",
+            {f"probes.{probe}.port": "admin-"},
+            {f"probes.{probe}.port": "admin"},
+            PORT_SAYS,
+        )
+        for probe in ("readiness", "liveness")
+    ),
     Refusal(
         "a container that is not there",
         "spec.container",

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from pydantic import Field
 
+from refusal_table import REFUSALS
 from tidegate.__main__ import main
 from tidegate.api.conditions import ConditionStatus, ConditionType, Phase, Reason
 from tidegate.api.rules import Model
@@ -124,6 +125,16 @@ def test_status_enumerates_nothing_so_that_a_newer_operator_can_write_it():
     status = open_api_schema()["properties"]["status"]
     assert [path for path, node in nodes(status) if "enum" in node] == []
     assert "One of Pending, Ready, Rolling, Scaling, Paused, Stalled." in status["properties"]["phase"]["description"]
+
+
+def test_every_rule_of_the_spec_has_a_spec_that_it_refuses():
+    rules = {
+        (path.removeprefix(".") + validation.get("fieldPath", ""), validation["message"])
+        for path, node in nodes({"properties": {"spec": open_api_schema()["properties"]["spec"]}})
+        for validation in node.get("x-kubernetes-validations", ())
+    }
+    untried = {(at, message) for at, message in rules if not any(r.at == at and r.says in message for r in REFUSALS)}
+    assert untried == set() and len(rules) >= 20
 
 
 @pytest.mark.parametrize("field", ["engine", "gateway", "drain.native.foreign", "drain.grace.rollOnDrift"])

@@ -1,0 +1,329 @@
+"""The CustomResourceDefinition on a real API server: what it takes, what it refuses and in which words.
+
+KUBECTL says how to reach the cluster (absent: `dev/cluster kubectl`). Refusals are dry runs. What is created for real
+has no replicas and lives in a namespace of this module's own, which goes in the end; an operator may run meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shlex
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refusal_table import REFUSALS, SPEC, Refusal, edited, manifest
+from tidegate.api.conditions import (
+    ConditionStatus,
+    ConditionType,
+    DrainReason,
+    Outcome,
+    Phase,
+    PodState,
+    Reason,
+    TermSource,
+)
+from tidegate.api.status import (
+    Condition,
+    GracePeriod,
+    GraceTerm,
+    LLMServiceStatus,
+    OutcomeStatus,
+    PodStatus,
+    RevisionStatus,
+    RolloutStatus,
+)
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+KUBECTL = shlex.split(os.environ.get("KUBECTL", f"{CHECKOUT}/dev/cluster kubectl"))
+CRD = CHECKOUT / "crds" / "tidegate.dev_llmservices.yaml"
+NAME = "llmservices.tidegate.dev"
+PATIENCE_SECONDS = 120  # until a condition must hold; a bound for a hung cluster, no claim about speed
+Object = dict[str, Any]
+
+
+def kubectl(*args: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*KUBECTL, *args], input=stdin, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+
+
+def must(*args: str, stdin: str | None = None) -> str:
+    done = kubectl(*args, stdin=stdin)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def read(*args: str) -> Object:
+    answer: Object = json.loads(must(*args, "-o", "json"))
+    return answer
+
+
+def documents(objects: Sequence[Object]) -> str:
+    """One stream of documents; for a List kubectl would validate by itself instead of asking the API server."""
+    return "\n---\n".join(json.dumps(body) for body in objects)
+
+
+@pytest.fixture(scope="module")
+def namespace() -> Iterator[str]:
+    """A namespace of our own, in a cluster that has the CustomResourceDefinition of this checkout."""
+    must("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=CRD.read_text())
+    must("wait", f"crd/{NAME}", "--for=condition=Established", f"--timeout={PATIENCE_SECONDS}s")
+    name = f"crd-{secrets.token_hex(4)}"
+    must("create", "namespace", name)
+    try:
+        await_schema(name)
+        yield name
+    finally:
+        must("delete", "namespace", name, "--wait=false")
+
+
+def await_schema(namespace: str) -> None:
+    """The API server takes up a changed schema a moment after it has stored it."""
+    last = manifest({"drain.grace.maxSeconds": 139})
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    while "lower a term" not in dry_run(namespace, last).stderr:
+        assert time.monotonic() < give_up, "the API server does not enforce the schema of this checkout"
+        time.sleep(0.5)
+
+
+def dry_run(namespace: str, *objects: Object, strict: bool = True) -> subprocess.CompletedProcess[str]:
+    mode = "--validate=strict" if strict else "--validate=ignore"
+    return kubectl("-n", namespace, "apply", "--dry-run=server", mode, "-f", "-", stdin=documents(objects))
+
+
+def create(namespace: str, name: str, edits: Mapping[str, Any] | None = None) -> Object:
+    body = manifest({"replicas": 0, **(edits or {})}, name)
+    created: Object = json.loads(must("-n", namespace, "create", "-f", "-", "-o", "json", stdin=json.dumps(body)))
+    return created
+
+
+@pytest.fixture(scope="module")
+def refused(namespace: str) -> dict[str, list[str]]:
+    """The causes that kubectl tells for each bad row, by its story: one call, since each object has its own name."""
+    done = dry_run(namespace, *(manifest(row.bad, f"row-{number}") for number, row in enumerate(REFUSALS)))
+    assert done.stdout == "", "a bad row was taken"
+    parts = re.split(
+        r'(?m)^Error from server \(Invalid\): .*LLMService\.tidegate\.dev "row-(\d+)" is invalid: ', done.stderr
+    )
+    assert parts[0] == "", "something else went wrong than a refusal"
+    return {
+        REFUSALS[int(number)].story: re.split(r", (?=spec\.|<nil>: )", text.strip("[]\n"))
+        for number, text in zip(parts[1::2], parts[2::2], strict=True)
+    }
+
+
+@pytest.fixture(scope="module")
+def taken(namespace: str) -> dict[str, str]:
+    """What kubectl says to each good neighbour."""
+    done = dry_run(namespace, *(manifest(row.good, f"row-{number}") for number, row in enumerate(REFUSALS)))
+    lines = re.findall(r"(?m)^llmservice\.tidegate\.dev/row-(\d+) created \(server dry run\)$", done.stdout)
+    return {REFUSALS[int(number)].story: done.stderr for number in lines}
+
+
+@pytest.mark.parametrize("row", REFUSALS, ids=lambda row: row.story)
+def test_a_refusal_names_field_and_remedy(refused: dict[str, list[str]], row: Refusal):
+    causes = refused[row.story]
+    assert any(cause.startswith(f"{row.at}: ") and row.says in cause for cause in causes), causes
+
+
+@pytest.mark.parametrize("row", REFUSALS, ids=lambda row: row.story)
+def test_its_nearest_neighbour_is_taken(taken: dict[str, str], row: Refusal):
+    assert row.story in taken, sorted(taken.values())[:1]
+
+
+@pytest.mark.parametrize(
+    ("name", "proposal"),
+    [
+        ("llama-3.1-8b", "llama-3-1-8b"),
+        ("3b", "llm-3b"),
+        ("a" * 53, "a" * 52),
+        ("0." + "b" * 60, "llm-0-" + "b" * 46),
+        ("a" * 51 + "-b", "a" * 51),
+    ],
+)
+def test_a_name_that_no_service_can_have_is_refused_with_a_proposal_that_is_taken(
+    namespace: str, name: str, proposal: str
+):
+    refusal = dry_run(namespace, manifest(name=name))
+    assert refusal.returncode != 0
+    assert "metadata.name: " in refusal.stderr and f": use {proposal}\n" in refusal.stderr
+    assert dry_run(namespace, manifest(name=proposal)).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("engine", "VLLM"),
+        ("gateway", {}),
+        ("drain.grace.rollOnDrift", True),
+        ("drain.native.foreign", {"path": "/drain"}),
+        ("rollout.maxsurge", 2),
+        ("replica", 3),
+        ("drain.budget", "30m"),
+    ],
+)
+def test_a_field_that_is_misspelt_or_of_a_later_version_is_refused_by_name(namespace: str, field: str, value: Any):
+    refusal = dry_run(namespace, manifest({field: value}))
+    assert refusal.returncode != 0
+    assert f'unknown field "spec.{field}"' in refusal.stderr
+    assert dry_run(namespace, manifest({field: value}), strict=False).returncode == 0
+
+
+def test_the_api_server_finds_nothing_wrong_with_the_definition(namespace: str):
+    crd = read("get", "crd", NAME)
+    conditions = {condition["type"]: condition["status"] for condition in crd["status"]["conditions"]}
+    assert conditions == {"NamesAccepted": "True", "Established": "True"}
+
+
+def test_it_answers_to_its_short_names_and_stands_among_all(namespace: str):
+    line = must("api-resources", "--api-group=tidegate.dev", "-o", "wide", "--no-headers").split()
+    assert line[:5] == ["llmservices", "llm,llms", "tidegate.dev/v1alpha1", "true", "LLMService"]
+    assert line[-1] == "all"
+    for short in ("llm", "llms"):
+        assert kubectl("-n", namespace, "get", short).returncode == 0
+
+
+def test_nothing_but_replicas_is_added_and_the_template_is_kept_whole(namespace: str):
+    spec = edited(
+        SPEC,
+        {
+            "template.metadata": {"labels": {"team": "a"}, "annotations": {"note": "x"}},
+            "template.spec.terminationGracePeriodSeconds": 30,
+            "template.spec.volumes": [{"name": "models", "hostPath": {"path": "/models"}}],
+            "template.spec.containers.0.lifecycle": {"preStop": {"sleep": {"seconds": 5}}},
+            "template.spec.containers.0.ports.0.protocol": "TCP",
+            "template.spec.containers.0.resources": {"limits": {"nvidia.com/gpu": 1}},
+        },
+    )
+    body = {**manifest(name="kept"), "spec": spec}
+    stored = json.loads(
+        must("-n", namespace, "create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(body))
+    )
+    assert stored["spec"] == {**spec, "replicas": 1}
+
+
+def test_kubectl_and_autoscalers_scale_it_within_the_same_bounds(namespace: str):
+    create(namespace, "scaled")
+    path = f"/apis/tidegate.dev/v1alpha1/namespaces/{namespace}/llmservices/scaled/scale"
+    assert json.loads(must("get", "--raw", path))["spec"].get("replicas", 0) == 0
+    must("-n", namespace, "scale", "llm/scaled", "--replicas=2", "--current-replicas=0")
+    assert read("-n", namespace, "get", "llm", "scaled")["spec"]["replicas"] == 2
+    refusal = kubectl("-n", namespace, "scale", "llm/scaled", "--replicas=10001")
+    assert refusal.returncode != 0 and "spec.replicas" in refusal.stderr and "10000" in refusal.stderr
+    must("-n", namespace, "scale", "llm/scaled", "--replicas=0")
+    assert json.loads(must("get", "--raw", path))["spec"].get("replicas", 0) == 0
+
+
+def test_the_name_of_its_service_cannot_change(namespace: str):
+    body = create(namespace, "named", {"service.name": "first"})
+    path = ("-n", namespace, "patch", "llm", body["metadata"]["name"], "--dry-run=server", "--type=merge", "-p")
+    for name in ('"second"', "null"):
+        refusal = kubectl(*path, f'{{"spec":{{"service":{{"name":{name}}}}}}}')
+        assert refusal.returncode != 0
+        assert "spec.service.name: " in refusal.stderr and "create a second LLMService" in refusal.stderr
+    must(*path, '{"spec":{"service":{"port":8080},"drain":{"onExpiry":"Hold"}}}')
+
+
+def test_a_service_name_that_says_what_was_so_anyway_may_come_and_go(namespace: str):
+    create(namespace, "same")
+    path = ("-n", namespace, "patch", "llm", "same", "--type=merge", "-p")
+    assert kubectl(*path, '{"spec":{"service":{"name":"other"}}}').returncode != 0
+    must(*path, '{"spec":{"service":{"name":"same"}}}')
+    must(*path, '{"spec":{"service":null}}')
+
+
+STATUS = LLMServiceStatus(
+    observed_generation=1,
+    phase=Phase.ROLLING,
+    message="1 of 3 pods is of the new revision; waits for 3 requests of chat-a-x",
+    replicas=3,
+    selector="tidegate.dev/service=chat,tidegate.dev/state notin (draining,drained)",
+    serving=3,
+    updated=1,
+    draining=1,
+    target_revision="chat-5c9f2b7d1e",
+    revisions=(RevisionStatus(name="chat-5c9f2b7d1e", replicas=1, serving=1, draining=0),),
+    pods=(
+        PodStatus(
+            name="chat-a-x",
+            state=PodState.DRAINING,
+            reason=DrainReason.ROLLOUT,
+            since="2026-11-29T20:00:00Z",
+            deadline="2026-11-29T20:30:00Z",
+            in_flight=3,
+            oldest_seconds=41,
+            observed_at="2026-11-29T20:00:05Z",
+        ),
+    ),
+    grace_period=GracePeriod(
+        seconds=140, terms=(GraceTerm(name="propagation", seconds=5, source=TermSource.DECLARED),)
+    ),
+    rollout=RolloutStatus(started_at="2026-11-29T19:59:00Z", seconds=62, bound_seconds=290, cut=2),
+    outcomes=(OutcomeStatus(pod="chat-a-y", outcome=Outcome.EXPIRED, seconds=1800, cut=2, oldest_cut_seconds=1790),),
+    conditions=(
+        Condition(
+            type=ConditionType.READY,
+            status=ConditionStatus.TRUE,
+            observed_generation=1,
+            last_transition_time="2026-11-29T20:00:00Z",
+            reason=Reason.ROLLING_OUT,
+            message="3 of 3 serve",
+        ),
+    ),
+)
+
+
+def write_status(namespace: str, name: str, status: Object) -> Object:
+    patch = json.dumps({"status": status})
+    return read("-n", namespace, "patch", "llm", name, "--subresource=status", "--type=merge", "-p", patch)
+
+
+def test_a_status_is_stored_as_it_was_written(namespace: str):
+    create(namespace, "told")
+    assert write_status(namespace, "told", STATUS.document())["status"] == STATUS.document()
+    unknown = {"rollout": {"finishedAt": None}, "phase": "AWordOfALaterVersion"}
+    assert write_status(namespace, "told", unknown)["status"]["phase"] == "AWordOfALaterVersion"
+
+
+def test_only_the_status_subresource_writes_status(namespace: str):
+    body = create(namespace, "mute")
+    patch = json.dumps({"status": {"message": "from outside"}})
+    after = read("-n", namespace, "patch", "llm", body["metadata"]["name"], "--type=merge", "-p", patch)
+    assert after.get("status", {}).get("message") != "from outside"
+
+
+def test_kubectl_get_shows_the_columns(namespace: str):
+    create(namespace, "shown")
+    header, row, status = columns_of_one_moment(namespace, "shown")
+    assert header == ["NAME", "PHASE", "SERVING", "UPDATED", "DRAINING", "REVISION", "AGE", "GRACE", "CUT", "MESSAGE"]
+    shown = dict(zip(header, row, strict=False))
+    assert {name: shown[name] for name in ("PHASE", "SERVING", "UPDATED", "DRAINING", "REVISION", "GRACE", "CUT")} == {
+        "PHASE": status["phase"],
+        "SERVING": str(status["serving"]),
+        "UPDATED": str(status["updated"]),
+        "DRAINING": str(status["draining"]),
+        "REVISION": status["targetRevision"],
+        "GRACE": str(status["gracePeriod"]["seconds"]),
+        "CUT": str(status["rollout"]["cut"]),
+    }
+    assert " ".join(row[9:]) == status["message"]
+    narrow = must("-n", namespace, "get", "llm", "shown").splitlines()[0].split()
+    assert narrow == header[:7]
+
+
+def columns_of_one_moment(namespace: str, name: str) -> tuple[list[str], list[str], Object]:
+    """Header, row and the status they show; an operator may write between two reads, then they are read again."""
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < give_up:
+        before = write_status(namespace, name, STATUS.document())
+        header, row = must("-n", namespace, "get", "llm", name, "-o", "wide").splitlines()
+        after = read("-n", namespace, "get", "llm", name)
+        if before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]:
+            return header.split(), row.split(), after["status"]
+    raise AssertionError("the status did not stand still for the time of two reads")
