@@ -9,6 +9,7 @@ _skipped: list[str] = []
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "long: minutes of machine time; part of `make test-long`, not of `make test`")
     config.addinivalue_line("markers", "needs_root: starts a local cluster of its own; deselected where it cannot")
 
 

@@ -100,6 +100,12 @@ def check_go(version: str | None) -> None:
         raise ClusterError(f"Go {wanted} or newer is needed to build Kubernetes, and `go` is {version}. {remedy}")
 
 
+def check_toolchain() -> None:
+    """Raise ClusterError when the binary would have to be built and cannot be."""
+    if find_binary() is None:
+        check_go(_go_version())
+
+
 def go_architecture() -> str:
     """This machine's architecture in the words of Go and of container images."""
     machine = os.uname().machine

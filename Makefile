@@ -1,0 +1,71 @@
+# `make help` lists the targets. Two of them are all a newcomer needs: `make demo` and `make test`.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest
+UV ?= uv
+# Takes the cluster down when the recipe ends, however it ends; KEEP=1 leaves it up.
+WITH_CLUSTER := trap 'test -n "$${KEEP:-}" || dev/cluster down' EXIT; dev/cluster up
+
+# Not `make images`: a line that calls make runs even under `make -n`, and would then really start a cluster.
+IMAGES := dev/image operator; dev/image testapp
+
+.PHONY: help setup machine lint format test test-fast test-cluster test-long demo images clean lock
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
+
+setup: machine .venv/.installed ## install what is missing: system packages (as root on Debian, Ubuntu) and .venv
+
+machine:
+	@$(PYTHON) dev/setup
+
+# The stamp is older than a changed lock file, so the environment follows it; otherwise this costs nothing.
+.venv/.installed: requirements/dev.txt pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+lint: setup ## formatting, lints, types, layers, and whether generated files are current
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	MYPYPATH=dev $(BIN)/mypy -p devcluster
+	$(BIN)/lint-imports
+	$(BIN)/tidegate crd --check
+
+format: setup ## let ruff repair and format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test-fast: setup ## the tests that need no cluster
+	$(PYTEST) tests --ignore tests/cluster -m "not long"
+
+test-cluster: setup ## the tests on a real cluster, which comes up for them and goes down after
+	$(WITH_CLUSTER); $(IMAGES); dev/cluster exec $(PYTEST) tests/cluster -m "not long"
+
+test: lint test-fast test-cluster ## everything that must hold: lint, then all tests, the real cluster's included
+
+test-long: lint ## `test`, and the tests that take many minutes
+	$(PYTEST) tests --ignore tests/cluster
+	$(WITH_CLUSTER); $(IMAGES); dev/cluster exec $(PYTEST) tests/cluster
+
+demo: setup ## a rollout under load to look at; KEEP=1 keeps the cluster
+	@$(WITH_CLUSTER); $(IMAGES); dev/demo
+
+images: setup ## pack the images and load them into the cluster that is up
+	$(IMAGES)
+
+clean: ## take the cluster down and remove what was made in the checkout
+	dev/cluster down
+	rm -rf .venv .local .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+
+lock: ## resolve pyproject.toml into the hashed requirements again (needs uv)
+	$(UV) pip compile pyproject.toml --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 --extra operator -o requirements/operator.txt
+	$(UV) pip compile pyproject.toml --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 --extra operator --group dev -o requirements/dev.txt
