@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tidegate.api import names
 from tidegate.api.conditions import ConditionType
 from tidegate.api.errors import InvalidSpec
 from tidegate.api.resource import LLMServiceSpec
@@ -42,7 +41,7 @@ class _Memory:
     refused: tuple[tuple[str, str], ...] = ()
     refused_at: float = 0.0
     written_at: float = 0.0
-    told: dict[str, tuple[str, str]] = field(default_factory=dict)
+    written: dict[str, Any] = field(default_factory=dict)
 
 
 class Reconciler:
@@ -127,7 +126,7 @@ class Reconciler:
         """Write the status if it says something new; returns when the rest of the news may be written."""
         document = status(decided)
         held = service.get("status") or {}
-        if document == held:
+        if document in (held, memory.written):
             return None
         if _steady(document) == _steady(held):
             rest = memory.written_at + REFRESH_SECONDS - self._now()
@@ -139,28 +138,17 @@ class Reconciler:
 
     async def _write(self, service: Object, memory: _Memory, document: dict[str, Any]) -> None:
         meta = service["metadata"]
-        if document == (service.get("status") or {}):
+        # An older CRD prunes what it does not know: what was written is compared too, not only what is there.
+        if document in (service.get("status") or {}, memory.written):
             return
-        body = {
-            "apiVersion": names.API_VERSION,
-            "kind": names.KIND,
-            "metadata": {"name": meta["name"], "namespace": meta["namespace"]},
-            "status": document,
-        }
+        change = _change(service.get("status") or {}, document)
         try:
-            answer = await self._cluster.apply(
-                LLM_SERVICES,
-                meta["namespace"],
-                meta["name"],
-                body,
-                manager=names.FIELD_MANAGER_STATUS,
-                subresource="status",
-            )
+            answer = await self._cluster.merge_status(LLM_SERVICES, meta["namespace"], meta["name"], change)
         except Rejected as error:
             # A CRD older than this operator: the rollout must not stop for the sake of its report.
             log.warning("status of %s/%s refused, is the CRD up to date? %s", meta["namespace"], meta["name"], error)
             return
-        memory.written_at = self._now()
+        memory.written_at, memory.written = self._now(), document
         self._store.put(LLM_SERVICES, answer)
 
     async def _announce(self, s: Snapshot, before: dict[str, Any], after: dict[str, Any]) -> None:
@@ -206,6 +194,20 @@ class Reconciler:
         except ClusterError as error:
             log.warning("drain key of %s cannot be read: %s", key, error)
             return ()
+
+
+def _change(held: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
+    """The JSON merge patch from one document to another: None removes, lists are replaced whole."""
+    change: dict[str, Any] = {key: None for key in held if key not in wanted}
+    for key, value in wanted.items():
+        before = held.get(key)
+        if isinstance(value, dict) and isinstance(before, dict):
+            inner = _change(before, value)
+            if inner:
+                change[key] = inner
+        elif value != before:
+            change[key] = value
+    return change
 
 
 def _steady(document: dict[str, Any]) -> dict[str, Any]:

@@ -211,8 +211,9 @@ def _settings() -> kopf.OperatorSettings:
     settings.networking.error_backoffs = _Endless()
     settings.watching.chunk_size = 500
     # Tuples: the string form matches nothing.
-    selectors: Any = {_where(kind): labels for kind, labels in WATCHED if labels}
-    settings.watching.label_selectors = selectors
+    for kind, labels in WATCHED:
+        if labels:
+            settings.watching.label_selectors[_where(kind)] = labels
     settings.process.ultimate_exiting_timeout = 20
     # Unused in this mode; set so that a slip would carry our name.
     settings.persistence.finalizer = f"{names.GROUP}/never"

@@ -79,6 +79,8 @@ class PodStatus(Model):
     """Age of the oldest of them in seconds."""
     observed_at: str | None = None
     """RFC 3339 time of the pod's answer."""
+    trouble: str | None = None
+    """Why the pod cannot be asked or believed; absent when it answers well."""
 
 
 class GraceTerm(Model):
@@ -116,6 +118,12 @@ class RolloutStatus(Model):
     """Pods whose drain is over."""
     cut: int = 0
     """Requests that were cut."""
+    start_seconds: float | None = None
+    """Mean time from creation to Ready of the new pods, in seconds; a term of the bound."""
+    drain_seconds: float = 0
+    """Sum of the drains from withdrawal + propagation, in seconds; a term of the bound."""
+    longest_drain_seconds: float = 0
+    """The longest of them, in seconds."""
 
 
 class OutcomeStatus(Model):
@@ -127,8 +135,8 @@ class OutcomeStatus(Model):
     """How it ended."""
     seconds: int | None = None
     """Length of the drain in seconds."""
-    cut: int = 0
-    """Requests that were cut."""
+    cut: int | None = None
+    """Requests that were cut; absent: nobody could count them."""
     oldest_cut_seconds: int | None = None
     """Age of the oldest request cut, in seconds."""
     at: str | None = None

@@ -13,11 +13,14 @@ from kubernetes.aio import config as kube_config
 from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.client.exceptions import ApiException
 
+from tidegate.api import names
+
 from .port import ClusterError, Conflict, Denied, Kind, NotFound, Object, Rejected, Unavailable
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=30, connect=5)
 _JSON: Final = "application/json"
 _APPLY: Final = "application/apply-patch+yaml"
+_MERGE: Final = "application/merge-patch+json"
 _JSON_PATCH: Final = "application/json-patch+json"
 
 
@@ -85,13 +88,17 @@ class ApiCluster:
         *,
         manager: str,
         dry_run: bool = False,
-        subresource: str | None = None,
     ) -> Object:
         query = {"fieldManager": manager, "force": "true"}
         if dry_run:
             query["dryRun"] = "All"
-        path = kind.path(namespace, name, subresource)
-        return await self._call("PATCH", path, query=query, body=body, content_type=_APPLY)
+        return await self._call("PATCH", kind.path(namespace, name), query=query, body=body, content_type=_APPLY)
+
+    async def merge_status(self, kind: Kind, namespace: str, name: str, status: Mapping[str, Any]) -> Object:
+        # Not server-side apply: that refuses fields which an older CRD lacks, a merge patch prunes them.
+        query = {"fieldManager": names.FIELD_MANAGER_STATUS}
+        path = kind.path(namespace, name, "status")
+        return await self._call("PATCH", path, query=query, body={"status": dict(status)}, content_type=_MERGE)
 
     async def patch(self, kind: Kind, namespace: str, name: str, operations: Sequence[Mapping[str, Any]]) -> Object:
         try:

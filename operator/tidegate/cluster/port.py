@@ -122,9 +122,11 @@ class Cluster(Protocol):
         *,
         manager: str,
         dry_run: bool = False,
-        subresource: str | None = None,
     ) -> Object:
         """Server-side apply with force: what the body names belongs to `manager` afterwards."""
+
+    async def merge_status(self, kind: Kind, namespace: str, name: str, status: Mapping[str, Any]) -> Object:
+        """JSON merge patch of the status subresource; a None in it removes a key."""
 
     async def patch(self, kind: Kind, namespace: str, name: str, operations: Sequence[Mapping[str, Any]]) -> Object:
         """JSON patch. A failed `test` operation raises `Conflict`, whatever code the server gives it."""
