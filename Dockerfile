@@ -23,4 +23,5 @@ COPY LICENSE /app/LICENSE
 ENV PYTHONPATH=/app:/app/site-packages PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 WORKDIR /app
 USER 65532:65532
-ENTRYPOINT ["python", "-m", "tidegate", "operator"]
+ENTRYPOINT ["python", "-m", "tidegate"]
+CMD ["operator"]

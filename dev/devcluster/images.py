@@ -49,7 +49,7 @@ RECIPES = {
         repository="tidegate-operator",
         package=CHECKOUT / "operator" / "tidegate",
         requirements=CHECKOUT / "requirements" / "operator.txt",
-        entrypoint=("python", "-m", "tidegate", "operator"),
+        entrypoint=("python", "-m", "tidegate"),
         tags=("dev",),
     ),
     "testapp": Recipe(
