@@ -86,17 +86,17 @@ def pod(
     sidecars: Mapping[str, bool] | None = None,
     container: str | None = "server",
     annotations: Mapping[str, str] | None = None,
-    disruption: tuple[str, str] | None = None,
+    condition: tuple[str, str, str] | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> Object:
-    """A pod of the service. `started`: by name of container; `disruption`: status and reason of DisruptionTarget."""
+    """A pod of the service. `started`: by name of container; `condition`: its type, status and reason."""
     own = {SERVICE: SERVICE_NAME, REVISION: HASH} if labels is None else dict(labels)
     status: dict[str, Any] = {"phase": phase}
     if phase != "Pending":
         status["containerStatuses"] = _statuses({"server": True} if started is None else started)
         status["initContainerStatuses"] = _statuses(sidecars or {})
-    if disruption:
-        status["conditions"] = [{"type": "DisruptionTarget", "status": disruption[0], "reason": disruption[1]}]
+    if condition:
+        status["conditions"] = [dict(zip(("type", "status", "reason"), condition, strict=True))]
     names = ["server"] if started is None else list(started)
     return {
         "apiVersion": "v1",
@@ -275,21 +275,28 @@ def _pod_deletes() -> list[Row]:
         row("a blank release", pod(annotations={RELEASE: " "}), KUBECTL, HOLDS, neighbour="a released pod"),
         row(
             "DisruptionTarget of an eviction",
-            pod(disruption=("True", "EvictionByEvictionAPI")),
+            pod(condition=("DisruptionTarget", "True", "EvictionByEvictionAPI")),
+            KUBECTL,
+            HOLDS,
+            neighbour=f"DisruptionTarget {SYSTEM_REASONS[0]}",
+        ),
+        row(
+            "another condition with such a reason",
+            pod(condition=("Ready", "True", SYSTEM_REASONS[0])),
             KUBECTL,
             HOLDS,
             neighbour=f"DisruptionTarget {SYSTEM_REASONS[0]}",
         ),
         row(
             "DisruptionTarget that is False",
-            pod(disruption=("False", SYSTEM_REASONS[0])),
+            pod(condition=("DisruptionTarget", "False", SYSTEM_REASONS[0])),
             KUBECTL,
             HOLDS,
             neighbour=f"DisruptionTarget {SYSTEM_REASONS[0]}",
         ),
     ]
     return rows + [
-        row(f"DisruptionTarget {reason}", pod(disruption=("True", reason)), REPLICASET_CONTROLLER)
+        row(f"DisruptionTarget {reason}", pod(condition=("DisruptionTarget", "True", reason)), REPLICASET_CONTROLLER)
         for reason in SYSTEM_REASONS
     ]
 

@@ -127,7 +127,8 @@ def test_operator_role_is_narrow() -> None:
     assert {verb for _, resource, verb in granted if resource == "secrets"} == {"get", "create", "patch"}
     assert {verb for _, resource, verb in granted if resource == "llmservices"} == {"get", "list", "watch"}
     assert not {verb for _, _, verb in granted} & {"update", "deletecollection", "escalate", "bind", "impersonate"}
-    assert {resource for _, resource, verb in granted if verb == "delete"} == {"pods", "deployments"}
+    deleted = {resource for _, resource, verb in granted if verb == "delete"}
+    assert deleted == {"pods", "deployments", "services", "poddisruptionbudgets"}
     (definitions,) = (
         rule for rule in role("tidegate-operator")["rules"] if "customresourcedefinitions" in rule["resources"]
     )
