@@ -9,16 +9,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tidegate.api.conditions import ConditionType
+from tidegate.api.conditions import ConditionType, Outcome
 from tidegate.api.errors import InvalidSpec
 from tidegate.api.resource import LLMServiceSpec
 from tidegate.cluster import gather, locks
 from tidegate.cluster.execute import Executor, TemplateRefused, Told
 from tidegate.cluster.keys import DrainKeys
-from tidegate.cluster.port import ENDPOINT_SLICES, LLM_SERVICES, Cluster, ClusterError, Object, Rejected
+from tidegate.cluster.port import ENDPOINT_SLICES, LLM_SERVICES, NAMESPACES, Cluster, ClusterError, Object, Rejected
 from tidegate.cluster.store import Store
 from tidegate.core import invalid
-from tidegate.core.actions import DrainOrder
+from tidegate.core.actions import Action, DrainOrder
 from tidegate.core.model import Snapshot
 from tidegate.core.plan import Plan, plan
 from tidegate.core.status import status
@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 REFRESH_SECONDS: Final = 5.0
 """Numbers that only move are written at most so often; transitions are written at once."""
+FEW: Final = 3
+LONGEST_REPEAT: Final = 60.0
 REFUSED_SECONDS: Final = 300.0
 """How long a refused template rests before its next dry run."""
 
@@ -41,6 +43,8 @@ class _Memory:
     refused: tuple[tuple[str, str], ...] = ()
     refused_at: float = 0.0
     written_at: float = 0.0
+    done: tuple[Action, ...] = ()
+    repeated: int = 0
     written: dict[str, Any] = field(default_factory=dict)
 
 
@@ -64,7 +68,7 @@ class Reconciler:
         """One pass; returns in how many seconds to look again at the latest. Raises `ClusterError`."""
         namespace, name = key.split("/", 1)
         service = self._store.get(LLM_SERVICES, namespace, name)
-        if service is None or service["metadata"].get("deletionTimestamp"):
+        if service is None or service["metadata"].get("deletionTimestamp") or self._namespace_goes(namespace):
             self._drop(key)
             return None
         memory = self._remember(key, service)
@@ -74,9 +78,9 @@ class Reconciler:
             self._sessions.want(key, (), ())
             await self._write(service, memory, invalid.status(service, str(error), self._now()))
             return None
-        if not self._keys.known(key):
-            await self._keys.keys(key)
-        s = self._snapshot(key, service, spec, memory)
+        now = self._now()
+        secret = self._keys.known(key, now) or await self._keys.refresh(key, now)
+        s = self._snapshot(service, spec, memory, secret)
         decided = plan(s)
         self._sessions.forget(key, {p.uid for p in s.pods if p.alive})
         wait = await self._report(service, memory, decided)
@@ -88,14 +92,26 @@ class Reconciler:
             return 0.0
         self._sessions.want(key, decided.orders, decided.questions)
         if decided.actions:
-            return 0.0
+            return self._again(memory, decided.actions)
+        memory.repeated = 0
         return min((w for w in (wait, decided.requeue_after) if w is not None), default=None)
+
+    def _namespace_goes(self, namespace: str) -> bool:
+        """A terminating namespace takes everything in its own order; whatever we would create is refused there."""
+        raw = self._store.get(NAMESPACES, "", namespace)
+        return raw is not None and bool(raw["metadata"].get("deletionTimestamp"))
 
     def _drop(self, key: str) -> None:
         self._sessions.want(key, (), ())
         self._sessions.forget(key, set())
         self._keys.forget(key)
         self._memory.pop(key, None)
+
+    def _again(self, memory: _Memory, actions: tuple[Action, ...]) -> float:
+        """When to look again after acting: at once, but slower and slower while the same is done without effect."""
+        memory.repeated = memory.repeated + 1 if actions == memory.done else 0
+        memory.done = actions
+        return 0.0 if memory.repeated < FEW else min(0.1 * 2**memory.repeated, LONGEST_REPEAT)
 
     def _remember(self, key: str, service: Object) -> _Memory:
         uid = service["metadata"]["uid"]
@@ -105,7 +121,7 @@ class Reconciler:
             memory = self._memory[key] = _Memory(uid)
         return memory
 
-    def _snapshot(self, key: str, service: Object, spec: LLMServiceSpec, memory: _Memory) -> Snapshot:
+    def _snapshot(self, service: Object, spec: LLMServiceSpec, memory: _Memory, secret: bool) -> Snapshot:
         now = self._now()
         generation = int(service["metadata"].get("generation", 1))
         stands = memory.refused_generation == generation and now - memory.refused_at < REFUSED_SECONDS
@@ -118,7 +134,7 @@ class Reconciler:
             troubles=dict(self._sessions.troubles),
             withdrawn=dict(self._sessions.withdrawn),
             locks_missing=self.locks_missing,
-            has_secret=self._keys.known(key),
+            has_secret=secret,
             rejected=memory.refused if stands else (),
         )
 
@@ -160,6 +176,11 @@ class Reconciler:
             changed = (old.get("status"), old.get("reason")) != (condition["status"], condition["reason"])
             if true and changed and kind not in (ConditionType.READY, ConditionType.RECONCILING):
                 await self._tell(s, condition["reason"], condition["message"], warning=True)
+        listed = {row["pod"] for row in before.get("outcomes") or []}
+        for row in after["outcomes"]:
+            if row["pod"] not in listed and row["outcome"] in (Outcome.VANISHED, Outcome.RELEASED):
+                text = f"Pod {row['pod']}: {row['outcome']} in its drain; nobody could count what was cut"
+                await self._tell(s, row["outcome"], text, warning=True)
         rollout, past = after.get("rollout") or {}, before.get("rollout") or {}
         if rollout.get("finishedAt") and not past.get("finishedAt"):
             text = f"{after['targetRevision']} serves with {after['serving']} pods"

@@ -25,6 +25,7 @@ from tidegate.cluster.keys import DrainKeys
 from tidegate.cluster.port import (
     DEPLOYMENTS,
     LLM_SERVICES,
+    NAMESPACES,
     PDBS,
     PODS,
     REPLICASETS,
@@ -52,6 +53,7 @@ WATCHED: Final[tuple[tuple[Kind, str], ...]] = (
     (REPLICASETS, OURS),
     (PODS, OURS),
     (PDBS, OURS),
+    (NAMESPACES, ""),
     # Users' own Services count too: a withdrawn pod has to leave every one of them.
     (SERVICES, ""),
 )
@@ -188,7 +190,7 @@ class Operator:
         return age
 
 
-def _where(kind: Kind) -> tuple[str, ...]:
+def _where(kind: Kind) -> tuple[str, str] | tuple[str, str, str]:
     return (kind.group, kind.version, kind.plural) if kind.group else (kind.version, kind.plural)
 
 

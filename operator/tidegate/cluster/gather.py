@@ -135,6 +135,8 @@ def _selects(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
 def service_key(kind: Any, raw: Object) -> str | None:
     """The key of the LLMService that an object concerns: namespace/name."""
     meta = raw["metadata"]
+    if not kind.namespaced:
+        return None
     if kind is LLM_SERVICES:
         return f"{meta['namespace']}/{meta['name']}"
     name = (meta.get("labels") or {}).get(names.SERVICE)

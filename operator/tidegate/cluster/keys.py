@@ -12,6 +12,7 @@ from tidegate.core import render
 from .port import SECRETS, Cluster, Conflict, NotFound, Object
 
 KEY_BYTES: Final = 32
+TRUSTED_SECONDS: Final = 600.0
 
 
 class DrainKeys:
@@ -20,12 +21,20 @@ class DrainKeys:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._held: dict[str, tuple[str, ...]] = {}
+        self._read_at: dict[str, float] = {}
 
-    def known(self, key: str) -> bool:
-        return key in self._held
+    def known(self, key: str, now: float) -> bool:
+        """Whether the Secret was there lately; it is looked at again now and then, since nobody watches Secrets."""
+        return key in self._held and now - self._read_at.get(key, 0.0) < TRUSTED_SECONDS
+
+    async def refresh(self, key: str, now: float) -> bool:
+        """Read the Secret; whether it is there. Raises `ClusterError`."""
+        self._read_at[key] = now
+        return bool(await self.keys(key, fresh=True))
 
     def forget(self, key: str) -> None:
         self._held.pop(key, None)
+        self._read_at.pop(key, None)
 
     async def keys(self, key: str, fresh: bool = False) -> tuple[str, ...]:
         """`current`, then `previous` where there is one; empty when there is no Secret. Raises `ClusterError`."""
@@ -36,22 +45,25 @@ class DrainKeys:
             except NotFound:
                 found = ()
             if not found:
-                self._held.pop(key, None)
                 return ()
             self._held[key] = found
         return self._held[key]
 
     async def ensure(self, owner: render.Owner) -> None:
-        """Create the Secret unless it is there; who comes second takes the first one's key."""
+        """Create the Secret unless it is there; who comes second takes the first one's key.
+
+        One that was deleted comes back with the key it had: running pods still hold it.
+        """
         key = f"{owner.namespace}/{owner.name}"
         if await self.keys(key, fresh=True):
             return
+        current = self._held.get(key, (secrets.token_urlsafe(KEY_BYTES),))[0]
         body = {
             "apiVersion": "v1",
             "kind": "Secret",
             "metadata": owner.metadata(render.secret_name(owner.name)),
             "type": "Opaque",
-            "data": {"current": base64.b64encode(secrets.token_urlsafe(KEY_BYTES).encode()).decode()},
+            "data": {"current": base64.b64encode(current.encode()).decode()},
         }
         with contextlib.suppress(Conflict):
             await self._cluster.create(SECRETS, owner.namespace, body)

@@ -52,6 +52,7 @@ PODS = Kind("", "v1", "pods", "Pod")
 SERVICES = Kind("", "v1", "services", "Service")
 SECRETS = Kind("", "v1", "secrets", "Secret")
 EVENTS = Kind("", "v1", "events", "Event")
+NAMESPACES = Kind("", "v1", "namespaces", "Namespace", False)
 PDBS = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 ENDPOINT_SLICES = Kind("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 POLICIES = Kind("admissionregistration.k8s.io", "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", False)
@@ -66,6 +67,7 @@ KINDS = (
     SERVICES,
     SECRETS,
     EVENTS,
+    NAMESPACES,
     PDBS,
     ENDPOINT_SLICES,
     POLICIES,

@@ -8,6 +8,8 @@ from tidegate.api import names
 from tidegate.core import times
 from tidegate.core.model import ContainerStatus, Deployment, DrainRecord, OutcomeRecord, Pod, ReplicaSet
 
+from .port import PODS, Kind
+
 Raw = Mapping[str, Any]
 
 
@@ -170,3 +172,35 @@ def controller(raw: Raw) -> Mapping[str, Any]:
     """The owner reference that is the controller, or an empty mapping."""
     references = (raw.get("metadata") or {}).get("ownerReferences") or []
     return next((r for r in references if r.get("controller")), {})
+
+
+def trim(kind: Kind, raw: dict[str, Any]) -> dict[str, Any]:
+    """What the store keeps of an object: of a pod, a tenth, since there may be ten thousand of them."""
+    raw["metadata"].pop("managedFields", None)
+    if kind is not PODS:
+        return raw
+    meta, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
+    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "labels")
+    annotations = {k: v for k, v in (meta.get("annotations") or {}).items() if k.startswith(names.GROUP)}
+    containers = [
+        {"name": c["name"], "lifecycle": {"preStop": (c.get("lifecycle") or {}).get("preStop")}}
+        for c in spec.get("containers") or []
+    ]
+    told = ("type", "status", "reason", "lastTransitionTime", "message")
+    return {
+        "apiVersion": raw.get("apiVersion", "v1"),
+        "kind": raw.get("kind", "Pod"),
+        "metadata": {k: meta[k] for k in (*kept, "ownerReferences") if k in meta} | {"annotations": annotations},
+        "spec": {"hostNetwork": spec.get("hostNetwork", False), "containers": containers},
+        "status": {
+            "phase": status.get("phase", "Pending"),
+            "podIP": status.get("podIP", ""),
+            "conditions": [
+                {k: c[k] for k in told if k in c}
+                for c in status.get("conditions") or []
+                if c.get("type") in ("Ready", "PodScheduled")
+            ],
+            "containerStatuses": status.get("containerStatuses") or [],
+            "initContainerStatuses": status.get("initContainerStatuses") or [],
+        },
+    }

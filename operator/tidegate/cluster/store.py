@@ -10,13 +10,14 @@ resourceVersions are compared as numbers. Kubernetes calls them opaque; they are
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from . import project
 from .port import Kind, Object
 
 Key = tuple[str, str]
 
 
 class Store:
-    """Raw objects, stripped of managedFields; `changed` is called with (kind, object) on every news."""
+    """Objects as JSON has them, trimmed; `changed` is called with (kind, object) on every news."""
 
     def __init__(self, changed: Callable[[Kind, Object], None]) -> None:
         self._changed = changed
@@ -24,8 +25,8 @@ class Store:
         self._gone: dict[str, int] = {}
 
     def put(self, kind: Kind, raw: Object) -> None:
-        meta = raw.get("metadata") or {}
-        meta.pop("managedFields", None)
+        raw = project.trim(kind, raw)
+        meta = raw["metadata"]
         uid = str(meta.get("uid", ""))
         if uid in self._gone:
             return

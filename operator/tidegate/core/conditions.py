@@ -82,7 +82,7 @@ def _stalled(plan: Plan) -> Verdict | None:
 
 def _not_coming_up(view: View) -> Verdict | None:
     tail = _nobody_else(view)
-    if view.failing:
+    if view.failing and not _was_complete(view):
         pod = by_age(view.failing)[0]
         return Reason.NEW_REVISION_FAILED, f"Pod {pod.name} does not come up: {failure(pod)}. {tail}"
     if view.target is not None and view.target.failure:
@@ -149,8 +149,10 @@ def _leaving(view: View) -> bool:
 
 
 def _was_complete(view: View) -> bool:
+    """Whether this revision has stood whole before: what happens then is a loss, not a rollout that fails."""
     rollout = view.s.status.get("rollout") or {}
-    return bool(rollout.get("finishedAt"))
+    same = view.target is not None and view.s.status.get("targetRevision") == view.target.name
+    return same and bool(rollout.get("finishedAt"))
 
 
 def _drain_detail(view: View) -> str:
@@ -181,7 +183,9 @@ def _drain_detail(view: View) -> str:
 def _next(view: View) -> str:
     waiting = [p for p in view.target_pods if p.state == names.SERVING and not p.ready]
     if waiting:
-        return f"Waiting for pod {by_age(waiting)[0].name} to be Ready"
+        pod = by_age(waiting)[0]
+        why = failure(pod) or pod.unschedulable
+        return f"Waiting for pod {pod.name} to be Ready{f' ({why})' if why else ''}"
     going = [p for p in view.s.pods if p.terminating]
     if going and view.amounts.surge == 0:
         return f"Waiting for pod {by_age(going)[0].name} to be gone, since maxSurge is 0"

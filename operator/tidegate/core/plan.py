@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tidegate.api import names
+from tidegate.api.conditions import DrainReason
 
 from . import drains, render, revision, victims
 from .actions import (
@@ -52,6 +53,8 @@ class Plan:
 @dataclass(slots=True)
 class _Draft:
     view: View
+    returning: int = 0
+    """Draining pods that are asked to serve again: they count as staying."""
     actions: list[Action] = field(default_factory=list)
     orders: list[DrainOrder] = field(default_factory=list)
     questions: list[Question] = field(default_factory=list)
@@ -105,12 +108,13 @@ def _children(draft: _Draft) -> None:
         draft.actions.append(ApplyChild("PodDisruptionBudget", s.name, wanted))
     if view.target is None:
         first = revision.name_hash(view.source, (d.revision for d in s.deployments))
-        count = 0 if s.spec.rollout.paused and s.deployments else _room(view)
+        count = 0 if s.spec.rollout.paused and s.deployments else _room(view, 0)
         draft.actions.append(CreateRevision(first, view.source, count))
 
 
-def _room(view: View) -> int:
-    return max(min(view.amounts.replicas - view.target_staying, view.amounts.most_pods - view.total), 0)
+def _room(view: View, returning: int) -> int:
+    missing = view.amounts.replicas - view.target_staying - returning
+    return max(min(missing, view.amounts.most_pods - view.total), 0)
 
 
 def _pay(draft: _Draft) -> None:
@@ -135,13 +139,8 @@ def _settled(view: View, d: Deployment) -> bool:
 
 def _running_drains(draft: _Draft) -> None:
     view = draft.view
-    missing = view.amounts.replicas - view.target_staying
-    back: set[str] = set()
-    if missing > 0 and not view.blocked and view.target is not None:
-        # Pods of the wanted revision that drain are wanted again: the latest first, it has lost the least.
-        mine = [p for p in view.target_pods if p.state == names.DRAINING and p.drain is not None]
-        mine.sort(key=lambda p: (-(p.drain.since if p.drain else 0), p.name))
-        back = {p.uid for p in mine[:missing]}
+    back = _wanted_back(view)
+    draft.returning = len(back)
     for pod in by_age(view.draining):
         actions, order = drains.advance(view, pod, undo=pod.uid in back)
         draft.actions.extend(actions)
@@ -149,6 +148,21 @@ def _running_drains(draft: _Draft) -> None:
             draft.orders.append(order)
         if pod.drain is not None and pod.drain.deadline is not None:
             draft.wake.append(pod.drain.deadline + drains.EXPIRY_SLACK - view.s.now)
+
+
+def _wanted_back(view: View) -> set[str]:
+    """Draining pods of the wanted revision that are missed: the latest first, since it has lost the least.
+
+    What a person drained by hand stays drained.
+    """
+    missing = view.amounts.replicas - view.target_staying
+    if missing <= 0 or view.blocked or view.target is None:
+        return set()
+    own = (DrainReason.ROLLOUT, DrainReason.SCALE_IN)
+    mine = [(p.drain.since, p) for p in view.target_pods if p.state == names.DRAINING and p.drain is not None]
+    mine = [(since, p) for since, p in mine if p.drain is not None and p.drain.reason in own]
+    mine.sort(key=lambda item: (-item[0], item[1].name))
+    return {p.uid for _, p in mine[:missing]}
 
 
 def _grow(draft: _Draft) -> None:
@@ -161,7 +175,7 @@ def _grow(draft: _Draft) -> None:
         return
     if view.s.spec.rollout.paused and view.old_pods:
         return
-    room = _room(view)
+    room = _room(view, draft.returning)
     if room:
         present = {p.uid for p in view.s.pods}
         kept = frozenset(uid for uid in target.released if uid in present)
@@ -179,7 +193,7 @@ def _shrink(draft: _Draft) -> None:
     spare = len(view.available) - floor
     surplus = view.target_staying - view.amounts.replicas
     for group in victims.outgoing(view):
-        rollout = group.reason == "Rollout"
+        rollout = group.reason is DrainReason.ROLLOUT
         if rollout and view.s.spec.rollout.paused:
             continue
         limit = len(group.asked) + len(group.empty) if rollout else surplus
@@ -193,7 +207,7 @@ def _shrink(draft: _Draft) -> None:
 def _release_empty(draft: _Draft, group: victims.Candidates, limit: int) -> int:
     """Pods that hold no work go at once, in one PATCH; none goes while the new revision fails to come up."""
     view = draft.view
-    if group.reason == "Rollout" and view.failing:
+    if group.reason is DrainReason.ROLLOUT and view.failing:
         return 0
     chosen = by_age(group.empty)[-limit:] if limit < len(group.empty) else by_age(group.empty)
     for pod in chosen:
@@ -232,7 +246,7 @@ def _unready_allowed(view: View, group: victims.Candidates) -> int:
     """NotReady pods that may still work may also recover: all of them go only once the new revision stands."""
     if not group.unready:
         return 0
-    if group.reason != "Rollout":
+    if group.reason is not DrainReason.ROLLOUT:
         return len(group.unready)
     if any(p in view.available for p in view.target_pods) and not view.failing:
         return len(group.unready)
@@ -256,5 +270,9 @@ def _wake(draft: _Draft) -> None:
     for pod in view.target_pods:
         if pod.ready_since is not None and view.s.now - pod.ready_since < least:
             draft.wake.append(pod.ready_since + least - view.s.now + 0.05)
+    limit = view.s.spec.rollout.progress_deadline_seconds
+    for pod in view.target_pods:
+        if not pod.ready and view.s.now - pod.created <= limit:
+            draft.wake.append(pod.created + limit - view.s.now + 0.05)
     if draft.orders or draft.questions or draft.unreachable:
         draft.wake.append(POLL_SECONDS)

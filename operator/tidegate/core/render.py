@@ -255,6 +255,7 @@ def includes(live: object, wanted: object) -> bool:
     """Whether `live` already says everything that `wanted` says; what the server defaulted beside it is ignored."""
     if isinstance(wanted, Mapping):
         return isinstance(live, Mapping) and all(k in live and includes(live[k], v) for k, v in wanted.items())
-    if isinstance(wanted, list):
-        return isinstance(live, list) and len(live) == len(wanted) and all(map(includes, live, wanted))
+    if isinstance(wanted, list) and wanted and isinstance(wanted[0], Mapping):
+        # Server-side apply merges such lists by key, so items of other managers may stand beside ours.
+        return isinstance(live, list) and all(any(includes(have, want) for have in live) for want in wanted)
     return live == wanted

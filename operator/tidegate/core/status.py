@@ -146,17 +146,24 @@ def _new_outcomes(view: View) -> list[tuple[str, OutcomeRecord]]:
         if p.outcome is not None and p.name not in known and p.outcome.at > horizon
     ]
     standing = {p.name: p for p in view.s.pods}
+    fresh += [
+        (p.name, _gone(view.s.now, p.drain.since if p.drain else view.s.now, Outcome.RELEASED, "Manual"))
+        for p in view.s.pods
+        if p.release and p.terminating and p.outcome is None and p.name not in known
+    ]
+    known |= {name for name, _ in fresh}
     for row in view.s.status.get("pods") or []:
         pod = standing.get(row["name"])
         lost = pod is None or (not pod.alive and pod.outcome is None)
         if lost and row["name"] not in known:
             since = times.parse(row.get("since")) or view.s.now
-            fresh.append((row["name"], _vanished(view.s.now, since, str(row.get("reason", "")))))
+            fresh.append((row["name"], _gone(view.s.now, since, Outcome.VANISHED, str(row.get("reason", "")))))
     return sorted(fresh, key=lambda item: (item[1].at, item[0]))
 
 
-def _vanished(now: float, since: float, reason: str) -> OutcomeRecord:
-    return OutcomeRecord(Outcome.VANISHED, max(now - since, 0.0), None, None, now, reason)
+def _gone(now: float, since: float, kind: Outcome, reason: str) -> OutcomeRecord:
+    """A pod that went without saying how: nobody can count what was cut."""
+    return OutcomeRecord(kind, max(now - since, 0.0), None, None, now, reason)
 
 
 def _rollout(view: View, fresh: list[tuple[str, OutcomeRecord]]) -> Document:

@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 
 FIRST_POLL: Final = 0.05
 SLOWEST_POLL: Final = 1.0
+FAULT_SECONDS: Final = 5.0
 RESTLESS_SECONDS: Final = 0.5
 """Pause after an answer that came at once and said nothing new, so that no pod can make the operator spin."""
 
@@ -111,17 +112,19 @@ class Sessions:
             self._wake(key)
 
     async def _converse(self, key: str, order: DrainOrder) -> None:
-        try:
-            if order.undo:
-                await self._back(key, order)
+        while True:
+            try:
+                if order.undo:
+                    await self._back(key, order)
+                else:
+                    await self._leave(key, order)
+                    await self._until_sealed(key, order)
+            except Exception:
+                # A fault of ours must not take a pod for empty, nor leave it alone until its budget is spent.
+                log.exception("drain session of pod %s failed by a fault, begun again", order.pod)
+                await asyncio.sleep(FAULT_SECONDS)
             else:
-                await self._leave(key, order)
-                await self._until_sealed(key, order)
-        except asyncio.CancelledError:
-            raise
-        except Exception:
-            # A fault of ours ends in the log and in the budget, never in a pod taken for empty.
-            log.exception("drain session of pod %s ended by a fault", order.pod)
+                return
 
     async def _leave(self, key: str, order: DrainOrder) -> None:
         """Until the pod is absent from the slices, as read after the PATCH."""
