@@ -1,0 +1,48 @@
+"""What every test on a real cluster may ask for: the API, the shipped policies, a namespace that goes in the end."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from live_api import CHECKOUT, KUBECTL, Api, eventually, in_force, kubectl, new_namespace
+
+
+@pytest.fixture(scope="module")
+def api() -> Iterator[Api]:
+    with TemporaryDirectory() as directory:
+        socket = f"{directory}/api.sock"
+        # A group of its own, since KUBECTL may be a script that starts the real one.
+        command = [*KUBECTL, "proxy", f"--unix-socket={socket}"]
+        proxy = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+        try:
+            eventually("kubectl proxy", lambda: proxy.poll() is not None or Path(socket).exists())
+            assert proxy.poll() is None, "kubectl proxy ended: is there a cluster? dev/cluster up"
+            client = Api(socket)
+            yield client
+            client.close()
+        finally:
+            os.killpg(proxy.pid, signal.SIGTERM)
+            proxy.wait(timeout=30)
+
+
+@pytest.fixture(scope="module")
+def policies(api: Api) -> None:
+    """The shipped policies, in force: the API server has seen their present generation and refuses something."""
+    applied = kubectl("apply", "--server-side", "--force-conflicts", "-k", str(CHECKOUT / "manifests/cluster"))
+    assert applied.returncode == 0, applied.stderr
+
+
+@pytest.fixture(scope="module")
+def namespace(api: Api, policies: None) -> Iterator[str]:
+    name = new_namespace(api)
+    try:
+        eventually("the policies in force", lambda: in_force(api, name))
+        yield name
+    finally:
+        api.call("DELETE", f"api/v1/namespaces/{name}")
+        eventually(f"namespace {name} gone", lambda: not api.exists(f"api/v1/namespaces/{name}"))
