@@ -3,3 +3,7 @@
 
 class ClusterError(Exception):
     """Something the user can act on. Its text is printed as it is, without a traceback."""
+
+
+class Interrupted(ClusterError):
+    """The user or the system told us to stop."""

@@ -24,7 +24,12 @@ class ExistingCluster:
         """Check that the cluster answers. Its nodes are as they are."""
         if nodes is not None:
             raise ClusterError("--nodes has no meaning for an existing cluster: leave it out")
-        asked = subprocess.run(self.kubectl(["get", "--raw", "/readyz"]), capture_output=True, text=True, check=False)
+        asked = subprocess.run(
+            self.kubectl(["get", "--raw", "/readyz", "--request-timeout=15s"]),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if asked.returncode:
             raise ClusterError(f"the cluster in {self.path} does not answer: {asked.stderr.strip()}")
 
@@ -38,7 +43,10 @@ class ExistingCluster:
 
     def status(self) -> dict[str, object]:
         listed = subprocess.run(
-            self.kubectl(["get", "nodes", "-o", "name"]), capture_output=True, text=True, check=False
+            self.kubectl(["get", "nodes", "-o", "name", "--request-timeout=15s"]),
+            capture_output=True,
+            text=True,
+            check=False,
         )
         return {
             "provider": self.name,

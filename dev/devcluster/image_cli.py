@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 from .errors import ClusterError
 from .images import RECIPES, Image, pack
+from .layout import cache_dir
+from .locking import exclusive
 from .prerequisites import extend_path
 from .processes import write_atomically
 from .provider import Provider, choose_provider
@@ -26,9 +28,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--no-load", action="store_true", help="only write the archive and print its path")
     options = parser.parse_args(arguments)
     try:
-        image = pack(RECIPES[options.image], options.tags)
-        if not options.no_load:
-            load_once(choose_provider(), image)
+        # Held while loading too, so that nobody replaces the archive that is being read.
+        with exclusive(cache_dir() / "images.lock", "another dev/image"):
+            image = pack(RECIPES[options.image], options.tags)
+            if not options.no_load:
+                load_once(choose_provider(), image)
     except ClusterError as error:
         print(f"dev/image: {error}", file=sys.stderr)
         return 1

@@ -16,8 +16,7 @@ from pathlib import Path
 from .archive import Layer, layer_of_files, write_archive
 from .binary import go_architecture
 from .errors import ClusterError
-from .layout import CHECKOUT, cache_dir
-from .locking import exclusive
+from .layout import CHECKOUT
 from .runtime import (
     FORMAT,
     Python,
@@ -72,18 +71,20 @@ class Image:
 
 
 def pack(recipe: Recipe, tags: Sequence[str] = ()) -> Image:
-    """Pack an image unless the archive is already what its inputs give. More tags cost nothing: they name one image."""
+    """Pack an image unless the archive is already what its inputs give. More tags cost nothing: they name one image.
+
+    The caller holds a lock: layers are shared through the cache.
+    """
     names = tuple(f"{recipe.repository}:{tag}" for tag in (tags or recipe.tags))
     python = find_python()
     key = _key(recipe, python, names)
     archive = OUTPUT / f"{recipe.repository}.tar"
     stamp = archive.with_suffix(".key")
     OUTPUT.mkdir(parents=True, exist_ok=True)
-    with exclusive(cache_dir() / "images.lock", "another build of images"):
-        if not (archive.exists() and stamp.exists() and stamp.read_text() == key):
-            stamp.unlink(missing_ok=True)
-            _write(recipe, python, archive, names)
-            stamp.write_text(key)
+    if not (archive.exists() and stamp.exists() and stamp.read_text() == key):
+        stamp.unlink(missing_ok=True)
+        _write(recipe, python, archive, names)
+        stamp.write_text(key)
     return Image(archive, key, names)
 
 

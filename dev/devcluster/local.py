@@ -19,8 +19,8 @@ from . import components
 from .binary import Binary, build_binary, find_binary
 from .cgroups import ClusterCgroups
 from .configs import Node
-from .errors import ClusterError
-from .layout import Layout
+from .errors import ClusterError, Interrupted
+from .layout import Layout, cache_dir
 from .locking import exclusive
 from .prerequisites import check_machine, check_root
 from .processes import Recorded, Recorder, read_records, write_atomically
@@ -55,8 +55,9 @@ class LocalCluster:
             with _interruptible():
                 try:
                     self._start(binary, [Node(f"node-{i}", i) for i in range(1, (nodes or DEFAULT_NODES) + 1)])
-                except BaseException:
-                    self._keep_logs()
+                except BaseException as error:
+                    if not isinstance(error, (Interrupted, KeyboardInterrupt)):
+                        self._keep_logs()
                     self._clear()
                     raise
 
@@ -93,10 +94,10 @@ class LocalCluster:
 
     def kubectl(self, arguments: Sequence[str]) -> list[str]:
         """The command line of kubectl with `arguments`."""
+        self._holder()
         binary = find_binary()
         if binary is None:
             raise ClusterError("the Kubernetes binary is gone from the cache: run `dev/cluster build`")
-        self._holder()
         return self.inside([str(binary.component("kubectl")), "--kubeconfig", str(self.layout.kubeconfig), *arguments])
 
     def inside(self, command: Sequence[str]) -> list[str]:
@@ -135,8 +136,13 @@ class LocalCluster:
                 f"the cluster is up with {len(self.nodes())} nodes, not {nodes}: run `dev/cluster down` first, "
                 "or `up` without --nodes to keep it"
             )
-        answer = subprocess.run(self.kubectl(["get", "--raw", "/readyz"]), capture_output=True, timeout=30, check=False)
-        return answer.returncode == 0
+        command = self.kubectl(["get", "--raw", "/readyz", "--request-timeout=10s"])
+        try:
+            # Patient, since to take a slow API server for a dead one would throw a cluster away.
+            wait_for("readiness", lambda: _succeeds(command), lambda: None, patience=60.0)
+        except ClusterError:
+            return False
+        return True
 
     def _start(self, binary: Binary, nodes: list[Node]) -> None:
         layout = self.layout
@@ -179,7 +185,7 @@ class LocalCluster:
     def _keep_logs(self) -> None:
         """Save the logs of a failed `up`, which `_clear` would take along."""
         if self.layout.logs.exists():
-            kept = Path("/tmp") / f"{self.layout.name}-failed"  # noqa: S108 - a fixed name, so that only the last one is kept
+            kept = cache_dir() / "failed" / self.layout.name
             shutil.rmtree(kept, ignore_errors=True)
             shutil.copytree(self.layout.logs, kept, ignore_dangling_symlinks=True)
             print(f"the logs of the failed start are kept in {kept}", file=sys.stderr)
@@ -195,6 +201,10 @@ class LocalCluster:
         cgroups.remove()
         for directory in (self.layout.data, self.layout.run):
             remove_tree(directory)
+
+
+def _succeeds(command: list[str]) -> bool:
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def remove_tree(directory: Path, patience: float = 10.0) -> None:
@@ -224,7 +234,7 @@ def _interruptible() -> Iterator[None]:
     """Turn SIGTERM and SIGHUP into an exception, so that an interrupted `up` clears what it has begun."""
 
     def stop(number: int, _frame: FrameType | None) -> None:
-        raise ClusterError(f"interrupted by {signal.Signals(number).name}")
+        raise Interrupted(f"interrupted by {signal.Signals(number).name}")
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
