@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -26,13 +27,14 @@ def api() -> Iterator[Api]:
             yield client
             client.close()
         finally:
-            os.killpg(proxy.pid, signal.SIGTERM)
+            with suppress(ProcessLookupError):
+                os.killpg(proxy.pid, signal.SIGTERM)
             proxy.wait(timeout=30)
 
 
 @pytest.fixture(scope="module")
 def policies(api: Api) -> None:
-    """The shipped policies, in force: the API server has seen their present generation and refuses something."""
+    """The shipped policies; a namespace waits until they count."""
     applied = kubectl("apply", "--server-side", "--force-conflicts", "-k", str(CHECKOUT / "manifests/cluster"))
     assert applied.returncode == 0, applied.stderr
 

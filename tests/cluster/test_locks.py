@@ -242,13 +242,15 @@ def test_released_pod_goes(api: Api, namespace: str) -> None:
     eventually("a replacement", lambda: len(revision.pods()) == 1 and name not in revision.names())
 
 
-def test_garbage_collector_passes(api: Api, namespace: str) -> None:
+@pytest.mark.parametrize("cascade", ["Background", "Foreground"])
+def test_garbage_collector_passes(api: Api, namespace: str, cascade: str) -> None:
     """The owner stands for the LLMService: when it is deleted, its Deployment, ReplicaSet and pods go, undrained."""
-    metadata = api.must("POST", CONFIGMAPS.format(namespace), {"metadata": {"name": "owner"}})["metadata"]
-    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": metadata["uid"], "controller": True}
-    revision = _running(_launch(api, namespace, "owned", 2, owners=[owner]))
+    name = f"owned-{cascade.lower()}"
+    metadata = api.must("POST", CONFIGMAPS.format(namespace), {"metadata": {"name": name}})["metadata"]
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": metadata["uid"], "controller": True}
+    revision = _running(_launch(api, namespace, name, 2, owners=[owner]))
     replicaset = f"{REPLICASETS.format(namespace)}/{revision.replicaset()['metadata']['name']}"
-    api.must("DELETE", f"{CONFIGMAPS.format(namespace)}/owner", {"propagationPolicy": "Background"})
+    api.must("DELETE", f"{CONFIGMAPS.format(namespace)}/{name}", {"propagationPolicy": cascade})
     eventually("the Deployment gone", lambda: not api.exists(revision.path))
     eventually("the ReplicaSet gone", lambda: not api.exists(replicaset))
     eventually("the pods gone", lambda: revision.names() == set())
