@@ -47,7 +47,7 @@ def faults(path: str, node: Node) -> Iterator[str]:
     if node.get("x-kubernetes-int-or-string"):
         if "type" in node:
             yield f"{path}: int-or-string has no type"
-    elif node.get("type") not in {"object", "array", "string", "integer", "boolean"}:
+    elif node.get("type") not in {"object", "array", "string", "integer", "number", "boolean"}:
         yield f"{path}: type {node.get('type')}"
     if node.get("type") == "array" and "items" not in node:
         yield f"{path}: a list without items"
@@ -99,7 +99,9 @@ def test_replicas_has_the_only_default():
 
 def test_every_number_of_the_spec_is_bounded():
     spec = open_api_schema()["properties"]["spec"]
-    unbounded = [p for p, n in nodes(spec) if n.get("type") == "integer" and not {"minimum", "maximum"} <= n.keys()]
+    unbounded = [
+        p for p, n in nodes(spec) if n.get("type") in ("integer", "number") and not {"minimum", "maximum"} <= n.keys()
+    ]
     assert unbounded == []
 
 
