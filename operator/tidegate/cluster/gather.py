@@ -37,7 +37,6 @@ def snapshot(store: Store, service: Object, spec: LLMServiceSpec, now: float, **
         name=owner.name,
         uid=owner.uid,
         generation=int(meta.get("generation", 1)),
-        created=0.0,
         raw_spec=service.get("spec") or {},
         spec=spec,
         annotations=meta.get("annotations") or {},

@@ -155,7 +155,6 @@ class Snapshot:
     name: str
     uid: str
     generation: int
-    created: float
     raw_spec: Mapping[str, Any]
     spec: LLMServiceSpec
     annotations: Mapping[str, str] = field(default_factory=dict)

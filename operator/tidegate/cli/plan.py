@@ -1,0 +1,148 @@
+"""`tidegate plan`: the steps that a change of an LLMService would take, before anybody pushes it.
+
+The steps come from the same pure plan that the operator follows, played against an ideal cluster: every pod starts in
+--start-seconds, every drain takes --drain-seconds, nothing fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tidegate.api.errors import InvalidSpec
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the subcommand."""
+    parser = subparsers.add_parser("plan", help="print the steps that a change would take", description=__doc__)
+    parser.add_argument(
+        "-f", "--file", required=True, metavar="FILE", help="the LLMService as it shall be; - is stdin"
+    )
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--current", metavar="FILE", help="the LLMService as it is, rolled out and whole")
+    source.add_argument("--cluster", action="store_true", help="take what is from the cluster of the kubeconfig")
+    parser.add_argument("--start-seconds", type=float, help="from creation to Ready (default: as measured, else 60)")
+    parser.add_argument("--drain-seconds", type=float, help="length of a drain (default: drain.grace.initialSeconds)")
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="format (default %(default)s)")
+    parser.set_defaults(run=run)
+
+
+class Unusable(Exception):
+    """A file that holds no LLMService; the text names the remedy."""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the plan; 1 when it would get stuck, 2 when the input is not usable."""
+    from tidegate.core.forecast import Stuck
+
+    try:
+        wanted = _load(args.file)
+        current = asyncio.run(_from_cluster(wanted)) if args.cluster else _load(args.current) if args.current else None
+        print(_render(args, _play(args, wanted, current)))
+    except (Unusable, InvalidSpec) as error:
+        print(f"tidegate plan: {error}", file=sys.stderr)
+        return 2
+    except Stuck as error:
+        print(f"tidegate plan: this change would get stuck: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _load(path: str) -> dict[str, Any]:
+    import yaml
+
+    try:
+        text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+        found = [d for d in yaml.safe_load_all(text) if isinstance(d, dict) and d.get("kind") == "LLMService"]
+    except OSError as error:
+        raise Unusable(f"{path} cannot be read: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        place = getattr(error, "problem_mark", None)
+        raise Unusable(f"{path} is not YAML{f', line {place.line + 1}' if place else ''}") from error
+    if len(found) != 1:
+        raise Unusable(f"{path} holds {len(found)} LLMServices; give a file with exactly one")
+    if not (found[0].get("metadata") or {}).get("name"):
+        raise Unusable(f"{path}: metadata.name is missing; name the LLMService")
+    return found[0]
+
+
+async def _from_cluster(wanted: dict[str, Any]) -> dict[str, Any]:
+    from tidegate.cluster.client import connect
+    from tidegate.cluster.port import LLM_SERVICES, ClusterError, NotFound
+
+    meta = wanted["metadata"]
+    namespace = meta.get("namespace") or "default"
+    try:
+        cluster = await connect("tidegate-plan")
+        try:
+            return await cluster.get(LLM_SERVICES, namespace, meta["name"])
+        finally:
+            await cluster.close()
+    except NotFound as error:
+        raise Unusable(f"no LLMService {meta['name']} in namespace {namespace}; leave --cluster out") from error
+    except ClusterError as error:
+        raise Unusable(f"the cluster does not answer: {error}") from error
+
+
+def _play(args: argparse.Namespace, wanted: dict[str, Any], current: dict[str, Any] | None) -> Any:
+    from tidegate.api.resource import LLMServiceSpec
+    from tidegate.core import forecast
+    from tidegate.core.model import Snapshot
+
+    first = current or wanted
+    spec = LLMServiceSpec.parse(wanted.get("spec") or {})
+    measured = (((current or {}).get("status") or {}).get("rollout") or {}).get("startSeconds")
+    assume = forecast.Assumptions(
+        start=args.start_seconds if args.start_seconds is not None else measured or 60.0,
+        drain=args.drain_seconds if args.drain_seconds is not None else float(spec.drain.grace.initial_seconds),
+        teardown=float(spec.drain.grace.teardown_seconds),
+    )
+    meta = first["metadata"]
+    empty = Snapshot(
+        now=0.0,
+        namespace=meta.get("namespace") or "default",
+        name=meta["name"],
+        uid="forecast",
+        generation=1,
+        raw_spec=first.get("spec") or {},
+        spec=LLMServiceSpec.parse(first.get("spec") or {}),
+        has_secret=False,
+    )
+    done = forecast.play(empty, assume)
+    if current is None:
+        return done
+    changed = replace(done.snapshot, raw_spec=wanted.get("spec") or {}, spec=spec, generation=2)
+    return forecast.play(changed, assume)
+
+
+def _render(args: argparse.Namespace, done: Any) -> str:
+    if args.output == "json":
+        steps = [{"at": s.at, "step": s.text, "pods": s.pods, "serving": s.serving} for s in done.steps]
+        return json.dumps(
+            {
+                "steps": steps,
+                "seconds": done.seconds,
+                "boundSeconds": done.bound_seconds,
+                "drained": done.replaced,
+                "leastServing": done.least_serving,
+                "mostPods": done.most_pods,
+            },
+            indent=2,
+        )
+    lines = [f"{'AT':>8}  {'PODS':>4}  {'SERVING':>7}  STEP"]
+    lines += [f"{s.at:>7.0f}s  {s.pods:>4}  {s.serving:>7}  {s.text}" for s in done.steps]
+    ratio = f", {done.bound_seconds / done.seconds:.2f} of the time" if done.seconds else ""
+    lines.append("")
+    if not done.steps:
+        return "Nothing changes: no pod is replaced, started or drained."
+    lines.append(
+        f"About {done.seconds:.0f} s; no schedule could take less than {done.bound_seconds:.0f} s{ratio}. "
+        f"{done.replaced} pods drained, never fewer than {done.least_serving} serving, never more than "
+        f"{done.most_pods} pods."
+    )
+    return "\n".join(lines)
