@@ -10,6 +10,7 @@ import yaml
 
 from policy_table import TABLE
 from tidegate.api import names
+from tidegate.api.probes import StartupProbe
 from tidegate.api.resource import LLMServiceSpec
 from tidegate.core.template import findings
 
@@ -190,6 +191,21 @@ def test_samples_are_valid_and_free_of_conflicts(sample: Path) -> None:
             assert item["apiVersion"] == names.API_VERSION
             spec = LLMServiceSpec.parse(item["spec"])
             assert [str(finding) for finding in findings(spec)] == []
+
+
+def test_values_that_the_sample_calls_defaults_are_defaults() -> None:
+    (sample,) = objects(MANIFESTS / "samples/chat.yaml")
+    said = LLMServiceSpec.parse(sample["spec"])
+    left_out = LLMServiceSpec.parse(
+        {key: sample["spec"][key] for key in ("template", "container", "port")}
+        | {
+            "drain": {key: sample["spec"]["drain"][key] for key in ("mode", "native")},
+        }
+    )
+    assert (said.rollout, said.drain, said.disruption) == (left_out.rollout, left_out.drain, left_out.disruption)
+    assert said.service.port == left_out.service.port
+    assert said.probes.startup is not None
+    assert said.probes.startup.budget_seconds == StartupProbe().budget_seconds
 
 
 def test_network_policy_sample_admits_the_operator() -> None:
