@@ -60,8 +60,9 @@ def questions(view: View, pods: Iterable[Pod]) -> tuple[Question, ...]:
     for pod in pods:
         said = view.s.readings.get(pod.uid)
         failed = view.s.troubles.get(pod.uid)
-        recent = max(said.at if said else 0.0, failed.at if failed else 0.0)
-        if view.s.now - recent > FRESH_SECONDS and pod.ip and pod.contract_port:
+        heard = [answer.at for answer in (said, failed) if answer is not None]
+        old = all(view.s.now - at > FRESH_SECONDS for at in heard)
+        if old and pod.ip and pod.contract_port:
             asked.append(Question(pod.uid, pod.ip, pod.contract_port))
     return tuple(asked)
 
