@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tidegate.api.conditions import ConditionType, Outcome
-from tidegate.api.errors import InvalidSpec
+from tidegate.api.errors import ClusterError, InvalidSpec, Rejected, TemplateRefused
 from tidegate.api.resource import LLMServiceSpec
 from tidegate.cluster import gather, locks
-from tidegate.cluster.execute import Executor, TemplateRefused, Told
+from tidegate.cluster.execute import Executor, Told
 from tidegate.cluster.keys import DrainKeys
-from tidegate.cluster.port import ENDPOINT_SLICES, LLM_SERVICES, NAMESPACES, Cluster, ClusterError, Object, Rejected
+from tidegate.cluster.port import ENDPOINT_SLICES, LLM_SERVICES, NAMESPACES, Cluster, Object
 from tidegate.cluster.store import Store
 from tidegate.core import invalid
 from tidegate.core.actions import Action, DrainOrder

@@ -18,23 +18,12 @@ import kopf
 
 from tidegate import __version__
 from tidegate.api import names
+from tidegate.api.errors import ClusterError, Unavailable
 from tidegate.cluster import gather
 from tidegate.cluster.client import ApiCluster, connect
 from tidegate.cluster.events import EventRecorder
 from tidegate.cluster.keys import DrainKeys
-from tidegate.cluster.port import (
-    DEPLOYMENTS,
-    LLM_SERVICES,
-    NAMESPACES,
-    PDBS,
-    PODS,
-    REPLICASETS,
-    SERVICES,
-    ClusterError,
-    Kind,
-    Object,
-    Unavailable,
-)
+from tidegate.cluster.port import DEPLOYMENTS, LLM_SERVICES, NAMESPACES, PDBS, PODS, REPLICASETS, SERVICES, Kind, Object
 from tidegate.cluster.store import Store
 from tidegate.drain.contract import Contract, http_client
 from tidegate.drain.sessions import Sessions

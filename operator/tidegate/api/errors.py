@@ -1,30 +1,30 @@
 """Everything that Tidegate raises on purpose.
 
     TidegateError
-    |-- Invalid              the user has to change something; trying again does not help
-    |   |-- InvalidSpec      the LLMService's own fields
-    |   |-- TemplateConflict something in the pod template that Tidegate has to decide itself
-    |   `-- NameConflict     an object that Tidegate needs to create exists and is not its own
-    |-- Denied               admission or RBAC refused a write: no retry before the cause is gone
-    |-- Conflict             the object changed since it was read: read again, decide again
-    `-- Transient            network, time-out, overload: the same call later may succeed
+    |-- InvalidSpec          fields of an LLMService: a person has to change them
+    |-- ClusterError         the API server's answer is not the wished one
+    |   |-- NotFound         404: it is gone; for a delete that means done
+    |   |-- Conflict         409, or a failed `test` of a JSON patch: read again, then decide again
+    |   |-- Denied           401 or 403: RBAC or an admission policy said no; the text is the server's
+    |   |-- Rejected         400 or 422: the object is invalid; `causes` holds (field, message)
+    |   `-- Unavailable      429, 5xx, no answer: the write may or may not have happened
+    |-- TemplateRefused      a dry run of a new revision was refused; `causes` holds (field, message)
+    `-- PodTrouble           a pod that cannot be asked, or an answer that cannot be believed
+        |-- KeyRefused       401: the key is not, or no longer, the pod's
+        `-- TooLate          409 to an undrain: it is sealed, or drains under another id
 
-Whoever catches one decides by the branch: Invalid becomes a condition, Conflict a requeue at once, Transient a requeue
-with backoff. Messages name the field and the remedy, since they reach users through conditions.
+Whoever catches one decides by the branch: InvalidSpec and TemplateRefused become conditions, Conflict a pass at once,
+the rest a pass after a backoff; PodTrouble never leaves its session. Texts reach users: they name field and remedy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 
 class TidegateError(Exception):
     """Root of the tree; never raised itself."""
-
-
-class Invalid(TidegateError):
-    """What was asked for cannot be done until a person changes it. Its text is fit for a condition's message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Problem:
         return f"{self.field}: {self.message}"
 
 
-class InvalidSpec(Invalid):
+class InvalidSpec(TidegateError):
     """Fields of the LLMService that the operator cannot work with, all of them at once.
 
     The schema refuses the same at apply; this is for objects stored under another version of the CRD and for files.
@@ -49,32 +49,57 @@ class InvalidSpec(Invalid):
         super().__init__("; ".join(str(problem) for problem in self.problems))
 
 
-class TemplateConflict(Invalid):
-    """The pod template sets what Tidegate sets: `field` is the path, `remedy` what to do instead."""
-
-    def __init__(self, field: str, message: str, remedy: str) -> None:
-        self.field, self.message, self.remedy = field, message, remedy
-        super().__init__(f"{field}: {message}; {remedy}")
+class ClusterError(TidegateError):
+    """An answer of the API server that is not the wished one."""
 
 
-class NameConflict(Invalid):
-    """An object of the name that Tidegate needs belongs to somebody else: it is left alone."""
+class NotFound(ClusterError):
+    """The object is not there."""
 
 
-class Denied(TidegateError):
-    """The API server refused a write by admission or RBAC; the text is the server's."""
+class Conflict(ClusterError):
+    """The object is not as it was when the decision was taken."""
 
 
-class Conflict(TidegateError):
-    """The object is not as it was when the decision was taken (409, or a failed precondition)."""
+class Denied(ClusterError):
+    """RBAC or admission refused; no use in trying again before the cause is gone."""
 
 
-class Transient(TidegateError):
-    """The call may succeed later: time-outs, refused connections, 429, 5xx.
+class Rejected(ClusterError):
+    """The object is invalid: `causes` holds (field, message) as the API server gave them."""
 
-    `retry_after` is the server's own wish in seconds, or None.
-    """
+    def __init__(self, message: str, causes: Sequence[tuple[str, str]] = ()) -> None:
+        super().__init__(message)
+        self.causes = tuple(causes)
+
+
+class Unavailable(ClusterError):
+    """No answer, or not now. `retry_after` is the server's own wish in seconds, or None."""
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
-        self.retry_after = retry_after
         super().__init__(message)
+        self.retry_after = retry_after
+
+
+class TemplateRefused(TidegateError):
+    """The API server's dry run of a new revision said no; `causes` holds (field, message)."""
+
+    def __init__(self, causes: Iterable[tuple[str, str]]) -> None:
+        self.causes = tuple(causes)
+        super().__init__("; ".join(f"{field}: {message}" if field else message for field, message in self.causes))
+
+
+class PodTrouble(TidegateError):
+    """`kind` is one word for metrics and decisions; the text is for people and wholly ours, never the pod's."""
+
+    def __init__(self, kind: str, detail: str) -> None:
+        super().__init__(detail)
+        self.kind = kind
+
+
+class KeyRefused(PodTrouble):
+    """The pod refuses the key."""
+
+
+class TooLate(PodTrouble):
+    """The pod cannot be undrained under this id."""

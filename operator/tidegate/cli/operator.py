@@ -23,7 +23,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Run until SIGTERM; 1 with one sentence when there is no cluster."""
-    from tidegate.cluster.port import ClusterError
+    from tidegate.api.errors import ClusterError
     from tidegate.runtime import run as serve
 
     logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")

@@ -20,9 +20,7 @@ from tidegate.api.errors import InvalidSpec
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the subcommand."""
     parser = subparsers.add_parser("plan", help="print the steps that a change would take", description=__doc__)
-    parser.add_argument(
-        "-f", "--file", required=True, metavar="FILE", help="the LLMService as it shall be; - is stdin"
-    )
+    parser.add_argument("-f", "--file", required=True, metavar="FILE", help="the LLMService as it shall be; - is stdin")
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--current", metavar="FILE", help="the LLMService as it is, rolled out and whole")
     source.add_argument("--cluster", action="store_true", help="take what is from the cluster of the kubeconfig")
@@ -72,8 +70,9 @@ def _load(path: str) -> dict[str, Any]:
 
 
 async def _from_cluster(wanted: dict[str, Any]) -> dict[str, Any]:
+    from tidegate.api.errors import ClusterError, NotFound
     from tidegate.cluster.client import connect
-    from tidegate.cluster.port import LLM_SERVICES, ClusterError, NotFound
+    from tidegate.cluster.port import LLM_SERVICES
 
     meta = wanted["metadata"]
     namespace = meta.get("namespace") or "default"

@@ -14,8 +14,9 @@ from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.client.exceptions import ApiException
 
 from tidegate.api import names
+from tidegate.api.errors import ClusterError, Conflict, Denied, NotFound, Rejected, Unavailable
 
-from .port import ClusterError, Conflict, Denied, Kind, NotFound, Object, Rejected, Unavailable
+from .port import Kind, Object
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=30, connect=5)
 _JSON: Final = "application/json"

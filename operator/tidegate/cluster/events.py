@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Final
 
 from tidegate.api import names
+from tidegate.api.errors import ClusterError
 from tidegate.core import times
 from tidegate.core.model import Snapshot
 
-from .port import EVENTS, Cluster, ClusterError
+from .port import EVENTS, Cluster
 
 log = logging.getLogger(__name__)
 LONGEST_MESSAGE: Final = 1000

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from tidegate.api import names
+from tidegate.api.errors import Denied, NotFound, Rejected, TemplateRefused
 from tidegate.core import actions as a
 from tidegate.core import render
 from tidegate.core.grace import grace_period
@@ -12,19 +13,11 @@ from tidegate.core.model import Snapshot
 
 from . import project
 from .keys import DrainKeys
-from .port import DEPLOYMENTS, PDBS, PODS, SERVICES, Cluster, Denied, NotFound, Object, Rejected
+from .port import DEPLOYMENTS, PDBS, PODS, SERVICES, Cluster, Object
 from .store import Store
 
 log = logging.getLogger(__name__)
 CHILD_KINDS = {"Service": SERVICES, "PodDisruptionBudget": PDBS}
-
-
-class TemplateRefused(Exception):
-    """The API server's dry run of a new revision said no; `causes` holds (field, message)."""
-
-    def __init__(self, causes: Iterable[tuple[str, str]]) -> None:
-        super().__init__("template refused")
-        self.causes = tuple(causes)
 
 
 class Told(Protocol):

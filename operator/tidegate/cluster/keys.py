@@ -7,9 +7,10 @@ import hmac
 import secrets
 from typing import Final
 
+from tidegate.api.errors import Conflict, NotFound
 from tidegate.core import render
 
-from .port import SECRETS, Cluster, Conflict, NotFound, Object
+from .port import SECRETS, Cluster, Object
 
 KEY_BYTES: Final = 32
 TRUSTED_SECONDS: Final = 600.0

@@ -3,7 +3,9 @@
 import logging
 from typing import Final
 
-from .port import POLICIES, POLICY_BINDINGS, Cluster, ClusterError
+from tidegate.api.errors import ClusterError
+
+from .port import POLICIES, POLICY_BINDINGS, Cluster
 
 log = logging.getLogger(__name__)
 

@@ -1,14 +1,8 @@
-"""The small port through which everything talks to the API server, and its errors.
+"""The small port through which everything talks to the API server.
 
 Objects are plain dicts, as JSON has them. Two implementations exist: `client.ApiCluster` over HTTP, and the in-memory
-API server of the simulation. Every call is bounded in time; none retries by itself: the queue does.
-
-    ClusterError
-    +-- NotFound            404: it is gone; for a delete that means done
-    +-- Conflict            409, or a failed `test` of a JSON patch: read again, then decide again
-    +-- Denied              403: RBAC or an admission policy said no; the message is the server's
-    +-- Rejected            422 or 400: the object is invalid; `causes` holds (field, message) pairs
-    +-- Unavailable         429, 5xx, no answer: the write may or may not have happened
+API server of the simulation. Every call is bounded in time; none retries by itself: the queue does. The errors are the
+branch `ClusterError` of `api.errors`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -73,34 +67,6 @@ KINDS = (
     POLICIES,
     POLICY_BINDINGS,
 )
-
-
-class ClusterError(Exception):
-    """An answer of the API server that is not the wished one; the text is for people."""
-
-
-class NotFound(ClusterError):
-    pass
-
-
-class Conflict(ClusterError):
-    pass
-
-
-class Denied(ClusterError):
-    pass
-
-
-class Rejected(ClusterError):
-    def __init__(self, message: str, causes: Sequence[tuple[str, str]] = ()) -> None:
-        super().__init__(message)
-        self.causes = tuple(causes)
-
-
-class Unavailable(ClusterError):
-    def __init__(self, message: str, retry_after: float | None = None) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
 
 
 class Cluster(Protocol):

@@ -12,6 +12,7 @@ from typing import Any, Final
 import httpx
 
 from tidegate.api import names
+from tidegate.api.errors import KeyRefused, PodTrouble, TooLate
 from tidegate.core import times
 from tidegate.core.actions import DrainOrder
 from tidegate.core.model import Reading
@@ -20,25 +21,6 @@ MOST_BYTES: Final = 64 * 1024
 STATES: Final = frozenset(("starting", "serving", "draining", "sealed"))
 CALL_SECONDS: Final = 3.0
 WAIT_SECONDS: Final = 25.0
-
-
-class PodTrouble(Exception):
-    """A pod that cannot be asked, or an answer that cannot be believed.
-
-    `kind` is one word for metrics and decisions; the text is for people and wholly ours.
-    """
-
-    def __init__(self, kind: str, detail: str) -> None:
-        super().__init__(detail)
-        self.kind = kind
-
-
-class KeyRefused(PodTrouble):
-    """401: the key is not, or no longer, the pod's."""
-
-
-class TooLate(PodTrouble):
-    """409 to an undrain: the pod is sealed, or drains under another id."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import Final, Protocol
 
+from tidegate.api.errors import KeyRefused, PodTrouble, TooLate
 from tidegate.core.actions import DrainOrder, Question
 from tidegate.core.model import Reading, Trouble
 
-from .contract import Address, KeyRefused, PodTrouble, TooLate
+from .contract import Address
 
 log = logging.getLogger(__name__)
 
