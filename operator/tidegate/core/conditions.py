@@ -127,7 +127,7 @@ def _reconciling(view: View) -> Verdict | None:
     updated = sum(p.state == names.SERVING and p.ready for p in view.target_pods)
     if rolling(view):
         name = view.target.name if view.target else "the new revision"
-        if view.s.spec.rollout.paused:
+        if view.paused:
             return Reason.PAUSED, f"{updated} of {wanted} pods are of {name}; paused by spec.rollout.paused. {detail}"
         return Reason.ROLLING_OUT, f"{updated} of {wanted} pods are of {name}. {detail or _next(view)}"
     if view.draining or view.target_staying > wanted or _leaving(view):

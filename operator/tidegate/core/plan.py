@@ -71,8 +71,11 @@ def plan(s: Snapshot) -> Plan:
     _running_drains(draft)
     if not view.blocked and not draft.actions:
         # Counts are only trusted when nothing is about to change them in this same pass.
-        _grow(draft)
-        _shrink(draft)
+        if view.paused:
+            _hold_count(draft)
+        else:
+            _grow(draft)
+            _shrink(draft)
         _prune(draft)
     _wake(draft)
     return Plan(
@@ -108,7 +111,7 @@ def _children(draft: _Draft) -> None:
         draft.actions.append(ApplyChild("PodDisruptionBudget", s.name, wanted))
     if view.target is None:
         first = revision.name_hash(view.source, (d.revision for d in s.deployments))
-        count = 0 if s.spec.rollout.paused and s.deployments else _room(view, 0)
+        count = 0 if view.paused else _room(view, 0)
         draft.actions.append(CreateRevision(first, view.source, count))
 
 
@@ -123,8 +126,7 @@ def _pay(draft: _Draft) -> None:
         drained = [p for p in draft.view.pods_of(d) if p.state == names.DRAINED]
         unpaid = [p for p in drained if p.uid not in d.released]
         if unpaid:
-            there = {p.uid for p in draft.view.s.pods}
-            released = frozenset(uid for uid in d.released if uid in there) | {p.uid for p in unpaid}
+            released = _kept(draft.view, d) | {p.uid for p in unpaid}
             why = ", ".join(p.name for p in by_age(unpaid))
             draft.actions.append(Scale(d.name, max(d.replicas - len(unpaid), 0), released, f"drained: {why}"))
         elif drained and _settled(draft.view, d):
@@ -173,13 +175,33 @@ def _grow(draft: _Draft) -> None:
     if target.replicas == 0 and not view.target_pods and _outdated(view, target):
         draft.actions.append(CreateRevision(target.revision, view.source, 0, refresh=True))
         return
-    if view.s.spec.rollout.paused and view.old_pods:
-        return
     room = _room(view, draft.returning)
     if room:
-        present = {p.uid for p in view.s.pods}
-        kept = frozenset(uid for uid in target.released if uid in present)
-        draft.actions.append(Scale(target.name, target.replicas + room, kept, "pods wanted"))
+        draft.actions.append(Scale(target.name, target.replicas + room, _kept(view, target), "pods wanted"))
+
+
+def _hold_count(draft: _Draft) -> None:
+    """Paused in the middle of a rollout: no pod changes its revision, but there are as many as are wanted."""
+    view = draft.view
+    staying = sum(view.staying(d) for d in view.s.deployments)
+    if staying < view.amounts.replicas:
+        room = min(view.amounts.replicas - staying - draft.returning, view.amounts.most_pods - view.total)
+        standing = [d for d in view.s.deployments if view.staying(d) and not d.deleting]
+        if room > 0 and standing:
+            newest = max(standing, key=lambda d: (d is view.target, d.created, d.name))
+            draft.actions.append(Scale(newest.name, newest.replicas + room, _kept(view, newest), "pods wanted"))
+    elif staying > view.amounts.most_pods:
+        spare = len(view.available) - view.amounts.least_serving
+        group = victims.surplus_while_paused(view)
+        limit = staying - view.amounts.replicas
+        limit -= _release_empty(draft, group, limit)
+        if limit > 0 and not draft.actions:
+            _withdraw(draft, group, limit, spare)
+
+
+def _kept(view: View, d: Deployment) -> frozenset[str]:
+    present = {p.uid for p in view.s.pods}
+    return frozenset(uid for uid in d.released if uid in present)
 
 
 def _outdated(view: View, target: Deployment) -> bool:
@@ -194,8 +216,6 @@ def _shrink(draft: _Draft) -> None:
     surplus = view.target_staying - view.amounts.replicas
     for group in victims.outgoing(view):
         rollout = group.reason is DrainReason.ROLLOUT
-        if rollout and view.s.spec.rollout.paused:
-            continue
         limit = len(group.asked) + len(group.empty) if rollout else surplus
         limit -= _release_empty(draft, group, limit)
         if draft.actions or limit <= 0:

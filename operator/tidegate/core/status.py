@@ -69,7 +69,7 @@ def _phase(view: View, found: list[conditions.Condition], rollout: Mapping[str, 
     by_type = {c.type: c for c in found}
     if by_type[ConditionType.STALLED].true:
         return Phase.STALLED
-    if view.s.spec.rollout.paused and conditions.rolling(view):
+    if view.paused:
         return Phase.PAUSED
     if not view.s.status.get("rollout") and not by_type[ConditionType.READY].true:
         return Phase.PENDING

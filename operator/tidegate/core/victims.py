@@ -42,6 +42,12 @@ def outgoing(view: View) -> list[Candidates]:
     return found
 
 
+def surplus_while_paused(view: View) -> Candidates:
+    """Where a paused rollout has to shrink: pods of old revisions first, then of the new one."""
+    old = [p for p in view.old_pods if p.state == names.SERVING]
+    return _sort(view, DrainReason.SCALE_IN, old or [p for p in view.target_pods if p.state == names.SERVING])
+
+
 def _sort(view: View, reason: DrainReason, pods: Iterable[Pod]) -> Candidates:
     empty, unready, serving = [], [], []
     for pod in pods:

@@ -85,14 +85,20 @@ class View:
             taken += sum(pod.terminating for pod in self.s.pods)
         return taken
 
+    def staying(self, deployment: Deployment) -> int:
+        """Pods of this Deployment that are there or asked for, and not on their way out."""
+        leaving = sum(p.state != names.SERVING for p in self.pods_of(deployment))
+        return max(self.occupied(deployment) - leaving, 0)
+
     @property
     def target_staying(self) -> int:
-        """Pods of the wanted revision that are there or asked for, and not on their way out."""
-        if self.target is None:
-            return 0
-        leaving = sum(p.state != names.SERVING for p in self.target_pods)
-        unpaid_or_standing = self.occupied(self.target) - leaving
-        return max(unpaid_or_standing, 0)
+        return 0 if self.target is None else self.staying(self.target)
+
+    @property
+    def paused(self) -> bool:
+        """Whether a rollout is held in its middle, or before it began; without an old revision nothing is held."""
+        others = any(d.replicas for d in self.old_deployments) or bool(self.old_pods)
+        return self.s.spec.rollout.paused and others
 
     @property
     def serving(self) -> list[Pod]:
