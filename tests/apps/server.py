@@ -24,7 +24,7 @@ from apps.service import Service
 from apps.terms import DrainRequest, Settings
 from apps.wire import LINGER_SECONDS, HttpServer
 
-EXIT_MARGIN_SECONDS = 0.5
+EXIT_MARGIN_SECONDS = 0.5  # at most, and half the flush time at most: the tokens must be out before
 
 
 class Process:
@@ -70,8 +70,9 @@ class Process:
         keys = Keys(environment.get("TIDEGATE_KEY_DIR"), environment.get("TIDEGATE_PRESTOP_KEY"))
         admin = HttpServer(Admin(self._service, keys, self._apply).handle, headers)
         self._service.on_seal = serving.close_idle
-        await serving.listen(host, int(environment.get("PORT", "8000")))
-        await admin.listen(host, int(environment.get("ADMIN_PORT", "9901")))
+        port = await serving.listen(host, int(environment.get("PORT", "8000")))
+        admin_port = await admin.listen(host, int(environment.get("ADMIN_PORT", "9901")))
+        self._log.write("listening", port=port, adminPort=admin_port)
 
     async def _start(self) -> None:
         slow = self._service.misbehaviour.ways.get("slow-start")
@@ -109,8 +110,9 @@ class Process:
         """Wait for the seal and a moment more, but be gone before the kubelet's SIGKILL."""
         deadline = self._service.contract.deadline
         assert deadline is not None
+        margin = min(EXIT_MARGIN_SECONDS, self._settings().flush / 2)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(deadline - EXIT_MARGIN_SECONDS - time.monotonic()):
+            async with asyncio.timeout(deadline - margin - time.monotonic()):
                 await self._service.sealed.wait()
                 await asyncio.sleep(LINGER_SECONDS)
 

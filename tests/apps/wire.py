@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import socket
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, urlsplit
@@ -10,6 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 8 * 1024 * 1024
 LINGER_SECONDS = 1.0
+SEND_BUFFER_BYTES = 64 * 1024
 REASONS = {
     200: "OK", 202: "Accepted", 302: "Found", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found",
     405: "Method Not Allowed", 409: "Conflict", 413: "Content Too Large", 500: "Internal Server Error",
@@ -169,12 +171,16 @@ class HttpServer:
         self._handle = handle
         self._headers = dict(headers)
         self._connections: set[Connection] = set()
+        self._server: asyncio.Server | None = None
 
-    async def listen(self, host: str, port: int) -> asyncio.Server:
+    async def listen(self, host: str, port: int) -> int:
+        """Returns the port, which the system chose if it was 0."""
+
         def protocol() -> asyncio.StreamReaderProtocol:
             return asyncio.StreamReaderProtocol(ClientReader(), self._connected)
 
-        return await asyncio.get_running_loop().create_server(protocol, host, port, backlog=1024)
+        self._server = await asyncio.get_running_loop().create_server(protocol, host, port, backlog=1024)
+        return int(self._server.sockets[0].getsockname()[1])
 
     def close_idle(self) -> int:
         """FIN on every connection that has nothing to answer; returns how many."""
@@ -190,16 +196,21 @@ class HttpServer:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         assert isinstance(reader, ClientReader)
         connection = Connection(reader, writer, headers=self._headers)
-        # Without a buffer of our own drain() returns when the kernel has every byte: there a request ends.
+        # A request ends when the kernel has its last byte. So there is no buffer of our own, and the kernel's is small.
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         writer.transport.set_write_buffer_limits(high=0)
         self._connections.add(connection)
         try:
             await self._converse(connection)
         except ConnectionError:
             pass
+        except asyncio.CancelledError:
+            # The process exits: there is no time left to wait for anybody's FIN.
+            writer.close()
+            return
         finally:
             self._connections.discard(connection)
-            await connection.close()
+        await connection.close()
 
     async def _converse(self, connection: Connection) -> None:
         while True:
