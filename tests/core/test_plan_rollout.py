@@ -1,0 +1,267 @@
+"""A rollout, step by step: each story is one moment and what is done in it."""
+
+import pytest
+
+from core.stories import (
+    NOW,
+    crashing,
+    deployment,
+    drained,
+    draining,
+    going,
+    homeless,
+    only,
+    says,
+    serving,
+    several,
+    starting,
+    story,
+    told,
+    unready,
+    waiting,
+)
+from tidegate.core import actions as a
+from tidegate.core import render
+from tidegate.core.plan import plan
+
+SERIAL = {"rollout": {"maxSurge": 0, "maxUnavailable": 1}}
+TWO_SLOTS = {"rollout": {"maxSurge": 2}}
+
+
+def test_first_creation_makes_every_child_and_all_pods_at_once():
+    s = story("v1", live_service=None, live_budget=None, has_secret=False)
+    assert told(s) == ["ensure chat-drain", "apply Service chat", "apply PodDisruptionBudget chat", "create v1 with 3"]
+
+
+def test_first_creation_of_an_empty_service_makes_its_deployment_at_0():
+    assert told(story("v1", spec={"replicas": 0})) == ["create v1 with 0"]
+
+
+def test_once_made_nothing_more_is_done_until_something_changes():
+    s = story("v1", *several("v1", 3))
+    assert told(s) == []
+    assert plan(s).orders == plan(s).questions == ()
+    assert plan(s).requeue_after is None
+
+
+def test_a_new_revision_starts_with_as_many_pods_as_surge_allows():
+    old = several("v1", 3)
+    assert told(story("v2", *old)) == ["create v2 with 1"]
+    assert told(story("v2", *old, spec=TWO_SLOTS)) == ["create v2 with 2"]
+    assert told(story("v2", *old, spec={"rollout": {"maxSurge": 10}})) == ["create v2 with 3"]
+
+
+def test_the_name_of_a_new_revision_follows_from_its_source_and_avoids_one_that_is_taken():
+    first = only(story("v2", *several("v1", 3)), a.CreateRevision).revision
+    again = only(story("v2", *several("v1", 3)), a.CreateRevision).revision
+    assert first == again and len(first) == 10
+    other = only(story("v2", deployments=[deployment("v1", 0, revision=first)]), a.CreateRevision).revision
+    assert other != first and len(other) == 10
+
+
+def test_no_old_pod_goes_before_the_surge_pod_serves():
+    assert told(story("v2", *several("v1", 3), starting("v2-1"))) == []
+    assert told(story("v2", *several("v1", 3), unready("v2-1"))) == []
+
+
+def test_a_surge_pod_that_serves_frees_one_old_pod_and_no_more():
+    s = story("v2", *several("v1", 3), serving("v2-1"))
+    assert told(s) == ["withdraw v1-1 (Rollout)"]
+
+
+def test_two_surge_pods_that_serve_free_two_old_pods_at_once():
+    s = story("v2", *several("v1", 3), *several("v2", 2), spec=TWO_SLOTS)
+    assert told(s) == ["withdraw v1-1 (Rollout)", "withdraw v1-2 (Rollout)"]
+
+
+def test_slots_pipeline_the_second_goes_when_its_surge_pod_serves_though_the_first_still_drains():
+    s = story("v2", draining("v1-1"), serving("v1-2"), serving("v1-3"), *several("v2", 2), spec=TWO_SLOTS)
+    assert told(s) == ["withdraw v1-2 (Rollout)"]
+
+
+def test_a_draining_pod_holds_its_place_so_no_next_surge_pod_starts():
+    s = story("v2", draining("v1-1"), *several("v1", 3)[1:], serving("v2-1"))
+    assert told(s) == []
+    assert [order.pod for order in plan(s).orders] == ["v1-1"]
+
+
+def test_a_drained_pod_is_paid_for_and_only_then_the_next_new_one_starts():
+    pods = [drained("v1-1"), *several("v1", 3)[1:], serving("v2-1")]
+    assert told(story("v2", *pods)) == ["lower v1 to 2"]
+    paid = [deployment("v1", 2, released=frozenset({"uid-v1-1"})), deployment("v2", 1)]
+    assert told(story("v2", *pods, deployments=paid)) == ["delete v1-1"]
+    assert told(story("v2", *pods[1:], deployments=paid)) == ["raise v2 to 2"]
+
+
+def test_with_surge_a_terminating_pod_no_longer_counts():
+    s = story("v2", going(drained("v1-1")), *several("v1", 3)[1:], serving("v2-1"))
+    assert told(s) == ["raise v2 to 2"]
+
+
+def test_without_surge_the_old_pod_goes_first_and_the_new_one_waits_until_it_is_really_gone():
+    old, new = several("v1", 3), deployment("v2", 0)
+    assert told(story("v2", *old, spec=SERIAL)) == ["create v2 with 0"]
+    assert told(story("v2", *old, deployments=[deployment("v1", 3), new], spec=SERIAL)) == ["withdraw v1-1 (Rollout)"]
+    two = [deployment("v1", 2, released=frozenset({"uid-v1-1"})), new]
+    assert told(story("v2", going(drained("v1-1")), *old[1:], deployments=two, spec=SERIAL)) == []
+    assert told(story("v2", *old[1:], deployments=two, spec=SERIAL)) == ["raise v2 to 1"]
+
+
+def test_without_surge_the_next_old_pod_waits_for_the_new_one():
+    s = story("v2", *several("v1", 3)[1:], starting("v2-1"), spec=SERIAL)
+    assert told(s) == []
+    assert told(story("v2", *several("v1", 3)[1:], serving("v2-1"), spec=SERIAL)) == ["withdraw v1-2 (Rollout)"]
+
+
+def test_both_amounts_0_resolve_to_one_unavailable():
+    both = {"rollout": {"maxSurge": 0, "maxUnavailable": 0}}
+    s = story("v2", *several("v1", 3), counts={"v2": 0}, spec=both)
+    assert told(s) == ["withdraw v1-1 (Rollout)"]
+
+
+@pytest.mark.parametrize(("percent", "created"), [("34%", 2), ("33%", 1), ("1%", 1), ("100%", 3)])
+def test_a_percentage_of_surge_rounds_up(percent: str, created: int):
+    s = story("v2", *several("v1", 3), spec={"rollout": {"maxSurge": percent}})
+    assert told(s) == [f"create v2 with {created}"]
+
+
+@pytest.mark.parametrize(("percent", "gone"), [("33%", 0), ("34%", 1), ("67%", 2), ("100%", 3)])
+def test_a_percentage_of_unavailable_rounds_down(percent: str, gone: int):
+    s = story("v2", *several("v1", 3), counts={"v2": 1}, spec={"rollout": {"maxUnavailable": percent}})
+    assert len(told(s)) == gone
+
+
+def test_one_replica_is_never_without_a_serving_pod():
+    one = {"replicas": 1}
+    assert told(story("v2", serving("v1-1"), spec=one)) == ["create v2 with 1"]
+    assert told(story("v2", serving("v1-1"), starting("v2-1"), spec=one)) == []
+    assert told(story("v2", serving("v1-1"), serving("v2-1"), spec=one)) == ["withdraw v1-1 (Rollout)"]
+
+
+def test_a_new_pod_counts_only_after_it_was_ready_for_min_ready_seconds():
+    slow = {"rollout": {"minReadySeconds": 30}}
+    fresh = story("v2", *several("v1", 3), serving("v2-1", ready_since=NOW - 20), spec=slow)
+    assert told(fresh) == []
+    assert plan(fresh).requeue_after == pytest.approx(10, abs=0.1)
+    assert told(story("v2", *several("v1", 3), serving("v2-1", ready_since=NOW - 30), spec=slow)) == [
+        "withdraw v1-1 (Rollout)"
+    ]
+
+
+@pytest.mark.parametrize(
+    "broken", [crashing("v2-1"), waiting("v2-1"), homeless("v2-1"), starting("v2-1"), unready("v2-1")],
+    ids=["crash loop", "no image", "no node", "starting", "not ready"],
+)  # fmt: skip
+def test_when_the_new_revision_does_not_come_up_no_old_pod_is_drained(broken):
+    assert told(story("v2", *several("v1", 3), broken)) == []
+
+
+def test_a_broken_old_pod_is_kept_too_while_the_new_revision_fails():
+    assert told(story("v2", *several("v1", 2), crashing("v1-3"), crashing("v2-1"))) == []
+
+
+def test_the_next_push_after_a_broken_revision_takes_its_place_at_once():
+    s = story("v3", *several("v1", 3), crashing("v2-1"), counts={"v3": 0})
+    assert told(s) == ["drained v2-1: NoWork"]
+    paid = story("v3", *several("v1", 3), counts={"v2": 0, "v3": 0})
+    assert told(paid) == ["raise v3 to 1"]
+
+
+def test_pushing_the_old_revision_back_drains_nothing_of_it():
+    s = story("v1", *several("v1", 3), crashing("v2-1"))
+    assert told(s) == ["drained v2-1: NoWork"]
+
+
+def test_with_an_old_pod_lost_the_rollout_takes_no_serving_pod_until_that_is_mended():
+    lost = story("v2", *several("v1", 2), starting("v1-3"), serving("v2-1"))
+    assert told(lost) == ["drained v1-3: NoWork"]
+    assert told(story("v2", *several("v1", 2), unready("v1-3"), serving("v2-1"))) == ["withdraw v1-3 (Rollout)"]
+    assert told(story("v2", *several("v1", 2), serving("v2-1"), counts={"v1": 3})) == []
+
+
+def test_a_third_revision_drains_both_others_and_running_drains_go_on():
+    s = story("v3", draining("v1-1"), serving("v1-2"), serving("v1-3"), serving("v2-1"), counts={"v3": 0})
+    assert told(s) == []
+    assert [order.pod for order in plan(s).orders] == ["v1-1"]
+
+
+def test_no_capacity_waits_unless_the_user_lets_a_pod_be_drained_first():
+    pods = [*several("v1", 3), homeless("v2-1")]
+    assert told(story("v2", *pods)) == []
+    assert told(story("v2", *pods, spec={"rollout": {"whenNoCapacity": "DrainFirst"}})) == ["withdraw v1-1 (Rollout)"]
+
+
+def test_setting_surge_to_0_in_the_middle_recovers_a_rollout_without_capacity():
+    # The homeless pod stays: it will find its node when the drained one is gone.
+    assert told(story("v2", *several("v1", 3), homeless("v2-1"), spec=SERIAL)) == ["withdraw v1-1 (Rollout)"]
+
+
+def test_paused_keeps_old_pods_and_starts_no_new_ones_while_running_drains_go_on():
+    paused = {"rollout": {"paused": True}}
+    assert told(story("v2", *several("v1", 3), spec=paused)) == ["create v2 with 0"]
+    assert told(story("v2", *several("v1", 3), counts={"v2": 0}, spec=paused)) == []
+    assert told(story("v2", *several("v1", 3), serving("v2-1"), spec=paused)) == []
+    running = story("v2", draining("v1-1"), serving("v1-2"), serving("v1-3"), serving("v2-1"), spec=paused)
+    assert [order.pod for order in plan(running).orders] == ["v1-1"]
+
+
+def test_paused_does_not_stop_the_first_creation_nor_a_scale_of_a_whole_service():
+    paused = {"rollout": {"paused": True}}
+    assert told(story("v1", spec=paused)) == ["create v1 with 3"]
+    assert told(story("v1", *several("v1", 2), spec=paused)) == ["raise v1 to 3"]
+
+
+def test_a_revision_at_0_is_written_anew_before_it_is_raised():
+    stale = deployment("v1", 0, rendered="by an older operator")
+    s = story("v1", *several("v2", 3), deployments=[stale, deployment("v2", 3)])
+    assert told(s) == ["refresh v1"]
+    assert told(story("v1", *several("v2", 3), counts={"v1": 0})) == ["raise v1 to 1"]
+
+
+def test_a_revision_with_pods_is_never_written_anew():
+    stale = deployment("v1", 3, rendered="by an older operator")
+    assert told(story("v1", *several("v1", 3), deployments=[stale])) == []
+
+
+def test_a_service_without_create_is_taken_away_and_comes_back():
+    made = story("v1", *several("v1", 3))
+    service = {**made.live_service, "metadata": {"name": "chat", "uid": "uid-service"}}
+    assert told(story("v1", *several("v1", 3), spec={"service": {"create": False}}, live_service=service)) == [
+        "delete Service chat"
+    ]
+    assert told(story("v1", *several("v1", 3), live_service=None)) == ["apply Service chat"]
+
+
+def test_a_budget_that_somebody_changed_is_corrected_and_one_with_defaults_added_is_left():
+    made = story("v1", *several("v1", 3))
+    budget = made.live_budget
+    assert budget is not None
+    richer = {**budget, "spec": {**budget["spec"], "unhealthyPodEvictionPolicy": "IfHealthyBudget"}}
+    lower = {**budget, "spec": {**budget["spec"], "minAvailable": 0}}
+    assert told(story("v1", *several("v1", 3), live_budget=richer)) == []
+    assert told(story("v1", *several("v1", 3), live_budget=lower)) == ["apply PodDisruptionBudget chat"]
+
+
+def test_counts_are_not_acted_on_in_the_same_pass_that_changes_something_else():
+    s = story("v2", *several("v1", 3), serving("v2-1"), live_budget=None)
+    assert told(s) == ["apply PodDisruptionBudget chat"]
+
+
+def test_an_answer_is_asked_for_before_a_victim_is_chosen():
+    s = story("v2", *several("v1", 3), serving("v2-1"), readings={"v1-2": None})
+    assert told(s) == []
+    assert [q.uid for q in plan(s).questions] == ["uid-v1-2"]
+    assert plan(s).requeue_after == 5
+
+
+def test_an_answer_older_than_ten_seconds_is_asked_again():
+    pods = several("v1", 3)
+    old = {p.name: says(p, at=NOW - 11) for p in pods}
+    s = story("v2", *pods, serving("v2-1"), readings=old)
+    assert {q.uid for q in plan(s).questions} == {p.uid for p in pods}
+    assert told(story("v2", *pods, serving("v2-1"), readings={p.name: says(p, at=NOW - 10) for p in pods})) != []
+
+
+def test_the_digest_in_the_stories_is_the_operator_s():
+    s = story("v1", *several("v1", 3))
+    assert s.deployments[0].rendered == render.digest(render.Owner("shop", "chat", "uid-chat"), s.spec, "v1")
