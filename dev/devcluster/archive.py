@@ -1,6 +1,7 @@
 """Container images as archives, written without a container engine.
 
-The format is the one of `docker save`, which containerd, kind and Docker all read.
+The format is an OCI layout with Docker's manifest beside it, as `docker save` writes it, so that containerd, kind and
+Docker read it.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ import io
 import json
 import os
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+BLOBS = "blobs/sha256/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +44,7 @@ def layer_of_files(
             info.type, info.mode = tarfile.DIRTYPE, mode
             tar.addfile(info)
         for name, text in sorted((texts or {}).items()):
-            info = tarfile.TarInfo(name)
-            info.size, info.mode = len(text.encode()), 0o644
-            tar.addfile(info, io.BytesIO(text.encode()))
+            _add_bytes(tar, name, text.encode())
         for name, source in sorted(files.items()):
             _add(tar, name, source)
     with draft.open("rb") as written:
@@ -61,25 +63,77 @@ def write_archive(
         "config": config,
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer.digest}" for layer in layers]},
     }
-    body = json.dumps(image, sort_keys=True).encode()
-    digest = hashlib.sha256(body).hexdigest()
-    manifest = [
+    body = _json(image)
+    manifest = _json(
         {
-            "Config": f"{digest}.json",
-            "RepoTags": list(tags),
-            "Layers": [f"{layer.digest}/layer.tar" for layer in layers],
+            "schemaVersion": 2,
+            "mediaType": MANIFEST,
+            "config": _descriptor("application/vnd.oci.image.config.v1+json", body),
+            "layers": [_layer_descriptor(layer) for layer in layers],
         }
-    ]
+    )
+    entry = _descriptor(MANIFEST, manifest)
+    named = [entry | {"annotations": {"io.containerd.image.name": tag}} for tag in map(full_name, tags)]
+    docker = [{"Config": _blob(_sha256(body)), "RepoTags": list(tags), "Layers": [_blob(la.digest) for la in layers]}]
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     with tarfile.open(draft, "w") as tar:
-        for name, content in ((f"{digest}.json", body), ("manifest.json", json.dumps(manifest).encode())):
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            tar.addfile(info, io.BytesIO(content))
+        _add_bytes(tar, "oci-layout", _json({"imageLayoutVersion": "1.0.0"}))
+        _add_bytes(tar, "index.json", _json({"schemaVersion": 2, "manifests": named}))
+        _add_bytes(tar, "manifest.json", _json(docker))
+        _add_bytes(tar, _blob(_sha256(body)), body)
+        _add_bytes(tar, _blob(_sha256(manifest)), manifest)
         for layer in layers:
-            _add(tar, f"{layer.digest}/layer.tar", layer.path)
+            _add(tar, _blob(layer.digest), layer.path)
     draft.replace(target)
-    return digest
+    return _sha256(body)
+
+
+def without_layers(archive: Path, held: Collection[str], target: Path) -> bool:
+    """Copy an archive without the blobs whose sha256 is in `held`; False, and no copy, when it is of another form."""
+    with tarfile.open(archive) as whole:
+        members = whole.getmembers()
+        if "oci-layout" not in {member.name for member in members}:
+            return False
+        with tarfile.open(target, "w") as part:
+            for member in members:
+                if member.isreg() and not (member.name.startswith(BLOBS) and member.name.removeprefix(BLOBS) in held):
+                    part.addfile(member, whole.extractfile(member))
+    return True
+
+
+def full_name(tag: str) -> str:
+    """A tag as containerd knows it: with a registry, which is Docker's own where none is named."""
+    first, slash, _ = tag.partition("/")
+    if slash and ("." in first or ":" in first or first == "localhost"):
+        return tag
+    return f"docker.io/{tag}" if slash else f"docker.io/library/{tag}"
+
+
+def _blob(digest: str) -> str:
+    return BLOBS + digest
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, sort_keys=True).encode()
+
+
+def _descriptor(media_type: str, content: bytes) -> dict[str, object]:
+    return {"mediaType": media_type, "digest": f"sha256:{_sha256(content)}", "size": len(content)}
+
+
+def _layer_descriptor(layer: Layer) -> dict[str, object]:
+    size = layer.path.stat().st_size
+    return {"mediaType": "application/vnd.oci.image.layer.v1.tar", "digest": f"sha256:{layer.digest}", "size": size}
+
+
+def _add_bytes(tar: tarfile.TarFile, name: str, content: bytes) -> None:
+    info = tarfile.TarInfo(name)
+    info.size, info.mode = len(content), 0o644
+    tar.addfile(info, io.BytesIO(content))
 
 
 def _with_parents(

@@ -29,6 +29,8 @@ from .runtime import (
     shared_libraries,
 )
 
+# Raise it when the form of the archive changes; the layers stay.
+ARCHIVE_FORMAT = "oci"
 OUTPUT = CHECKOUT / ".local" / "images"
 
 
@@ -152,7 +154,7 @@ def _install(requirements: Path, python: Python, target: Path) -> None:
 
 
 def _key(recipe: Recipe, python: Python, names: tuple[str, ...]) -> str:
-    digest = hashlib.sha256(repr((FORMAT, python.key, names, recipe.entrypoint)).encode())
+    digest = hashlib.sha256(repr((FORMAT, ARCHIVE_FORMAT, python.key, names, recipe.entrypoint)).encode())
     sources = sorted(p for p in recipe.package.rglob("*") if p.is_file() and "__pycache__" not in p.parts)
     for path in (*sources, *([recipe.requirements] if recipe.requirements else [])):
         digest.update(str(path.relative_to(CHECKOUT)).encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())

@@ -156,11 +156,32 @@ def test_an_image_names_its_layers_by_their_content(tmp_path: Path) -> None:
     digest = archive.write_archive(tmp_path / "image.tar", ["a:1", "a:2"], [layer], {"User": "65532"}, "amd64")
     with tarfile.open(tmp_path / "image.tar") as tar:
         manifest = json.loads(tar.extractfile("manifest.json").read())
-        config = json.loads(tar.extractfile(f"{digest}.json").read())
-    assert manifest == [
-        {"Config": f"{digest}.json", "RepoTags": ["a:1", "a:2"], "Layers": [f"{layer.digest}/layer.tar"]}
+        config = json.loads(tar.extractfile(f"blobs/sha256/{digest}").read())
+        index = json.loads(tar.extractfile("index.json").read())
+    blob = f"blobs/sha256/{layer.digest}"
+    assert manifest == [{"Config": f"blobs/sha256/{digest}", "RepoTags": ["a:1", "a:2"], "Layers": [blob]}]
+    assert [m["annotations"]["io.containerd.image.name"] for m in index["manifests"]] == [
+        "docker.io/library/a:1",
+        "docker.io/library/a:2",
     ]
+    assert archive.without_layers(tmp_path / "image.tar", {layer.digest}, tmp_path / "part.tar")
+    with tarfile.open(tmp_path / "image.tar") as whole, tarfile.open(tmp_path / "part.tar") as part:
+        assert set(whole.getnames()) - set(part.getnames()) == {blob}
     assert config["rootfs"]["diff_ids"] == [f"sha256:{layer.digest}"]
+
+
+@pytest.mark.parametrize(
+    ("tag", "full"),
+    [
+        ("app:1", "docker.io/library/app:1"),
+        ("team/app:1", "docker.io/team/app:1"),
+        ("tidegate.dev/pause:1", "tidegate.dev/pause:1"),
+        ("localhost/app:1", "localhost/app:1"),
+        ("registry:5000/app:1", "registry:5000/app:1"),
+    ],
+)
+def test_a_tag_is_written_as_the_kubelet_will_ask_for_it(tag: str, full: str) -> None:
+    assert archive.full_name(tag) == full
 
 
 def test_files_are_replaced_as_a_whole_and_secrets_stay_private(tmp_path: Path) -> None:
