@@ -103,12 +103,12 @@ async def test_the_waiting_get_answers_at_the_change_at_once_or_after_the_wait(t
     async with server(tmp_path) as s:
         state = await s.state()
         assert (await s.state("100ms", state["sequence"]))["sequence"] == state["sequence"]
-        waiting = asyncio.create_task(s.state("25s", state["sequence"]))
+        waiting = asyncio.create_task(s.state("60s", state["sequence"]))
         await asyncio.sleep(0.2)
         assert not waiting.done()
         await s.drain(propagationSeconds=60)
         assert (await waiting)["state"] == "draining"
-        assert (await s.state("25s", state["sequence"]))["state"] == "draining"
+        assert (await s.state("60s", state["sequence"]))["state"] == "draining"
         await s.drain(propagationSeconds=0)
         sealed = await s.sealed()
         assert (await s.state("60s", sealed["sequence"])) == sealed | {}
@@ -208,7 +208,7 @@ async def test_a_client_that_goes_is_no_longer_in_flight(tmp_path: Path) -> None
         await s.logged("stream-start")
         before = await s.state()
         stream.cancel()
-        state = await s.state("25s", before["sequence"])
+        state = await s.state("60s", before["sequence"])
         assert state["inFlight"] == 0
         assert (await s.logged("stream-end"))[0]["by"] == "client-gone"
 
