@@ -35,6 +35,8 @@ from tidegate.api.names import (
     STATE,
 )
 
+pytest_plugins = ["live_fixtures"]
+
 
 @dataclass(frozen=True, slots=True)
 class Revision:
@@ -108,9 +110,9 @@ def _started(pod: Object) -> bool:
 
 
 @pytest.fixture(scope="module")
-def held(api: Api, namespace: str) -> Revision:
+def held(live_api: Api, policed_namespace: str) -> Revision:
     """Two running pods that every test leaves as they are."""
-    return _running(_launch(api, namespace, "held", 2))
+    return _running(_launch(live_api, policed_namespace, "held", 2))
 
 
 FORBIDDEN_COMMANDS = {
@@ -168,8 +170,8 @@ def test_harmless_commands_pass(held: Revision) -> None:
         assert done.returncode == 0, done.stderr
 
 
-def test_replicaset_deletes_the_drained_pod_and_no_other(api: Api, namespace: str) -> None:
-    revision = _running(_launch(api, namespace, "lowered", 3))
+def test_replicaset_deletes_the_drained_pod_and_no_other(live_api: Api, policed_namespace: str) -> None:
+    revision = _running(_launch(live_api, policed_namespace, "lowered", 3))
     before = revision.names()
     revision.count(2)
 
@@ -186,29 +188,33 @@ def test_replicaset_deletes_the_drained_pod_and_no_other(api: Api, namespace: st
     assert revision.names() == before - {victim}
 
 
-def test_eviction_is_the_budgets_matter(api: Api, namespace: str) -> None:
+def test_eviction_is_the_budgets_matter(live_api: Api, policed_namespace: str) -> None:
     """Held by the budget until the label says drained; a budget that allows it lets a serving pod be evicted."""
-    revision = _running(_launch(api, namespace, "evicted", 2))
+    revision = _running(_launch(live_api, policed_namespace, "evicted", 2))
     undrained = {"key": STATE, "operator": "In", "values": ["serving", "draining"]}
     selector = {"matchLabels": {SERVICE: "evicted"}, "matchExpressions": [undrained]}
-    budget = f"{BUDGETS.format(namespace)}/evicted"
-    api.must(
+    budget = f"{BUDGETS.format(policed_namespace)}/evicted"
+    live_api.must(
         "POST",
-        BUDGETS.format(namespace),
+        BUDGETS.format(policed_namespace),
         {"metadata": {"name": "evicted"}, "spec": {"minAvailable": 2147483647, "selector": selector}},
     )
 
     def observed() -> bool:
-        found = api.must("GET", budget)
+        found = live_api.must("GET", budget)
         status = found.get("status", {})
         return bool(status.get("observedGeneration") == found["metadata"]["generation"] and status["expectedPods"] == 2)
 
     def evict(name: str) -> int:
-        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace}}
-        return api.call("POST", f"{revision.pod_path(name)}/eviction", body).status_code
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": policed_namespace},
+        }
+        return live_api.call("POST", f"{revision.pod_path(name)}/eviction", body).status_code
 
     eventually("the budget observed", observed)
-    eventually("both pods Ready", lambda: api.must("GET", budget)["status"]["currentHealthy"] == 2)
+    eventually("both pods Ready", lambda: live_api.must("GET", budget)["status"]["currentHealthy"] == 2)
     first, second = sorted(revision.names())
     assert evict(first) == evict(second) == httpx.codes.TOO_MANY_REQUESTS
     revision.label(first, DRAINED)
@@ -216,24 +222,24 @@ def test_eviction_is_the_budgets_matter(api: Api, namespace: str) -> None:
     assert evict(first) == httpx.codes.CREATED
     eventually("a replacement", lambda: len(revision.pods()) == 2 and first not in revision.names())
     _running(revision)
-    api.must("PATCH", budget, {"spec": {"minAvailable": 1}})
-    eventually("one disruption allowed", lambda: api.must("GET", budget)["status"]["disruptionsAllowed"] == 1)
+    live_api.must("PATCH", budget, {"spec": {"minAvailable": 1}})
+    eventually("one disruption allowed", lambda: live_api.must("GET", budget)["status"]["disruptionsAllowed"] == 1)
     assert evict(second) == httpx.codes.CREATED
 
 
-def test_unstarted_pod_goes(api: Api, namespace: str) -> None:
+def test_unstarted_pod_goes(live_api: Api, policed_namespace: str) -> None:
     """A startup probe that never succeeds: the container runs, and nothing can have been sent to it."""
     probe = {"httpGet": {"path": "/", "port": 9}, "periodSeconds": 1, "failureThreshold": 10000}
-    revision = _launch(api, namespace, "starting", 1, startupProbe=probe)
+    revision = _launch(live_api, policed_namespace, "starting", 1, startupProbe=probe)
     (name,) = revision.names()
-    eventually("the pod Running", lambda: api.must("GET", revision.pod_path(name))["status"]["phase"] == "Running")
+    eventually("the pod Running", lambda: live_api.must("GET", revision.pod_path(name))["status"]["phase"] == "Running")
     done = revision.kubectl("delete", "pod", name, "--wait=false")
     assert done.returncode == 0, done.stderr
     eventually("a replacement", lambda: len(revision.pods()) == 1 and name not in revision.names())
 
 
-def test_released_pod_goes(api: Api, namespace: str) -> None:
-    revision = _running(_launch(api, namespace, "released", 1))
+def test_released_pod_goes(live_api: Api, policed_namespace: str) -> None:
+    revision = _running(_launch(live_api, policed_namespace, "released", 1))
     (name,) = revision.names()
     assert revision.kubectl("delete", "pod", name, "--wait=false").returncode != 0
     assert revision.kubectl("annotate", "pod", name, f"{RELEASE}=node is burning").returncode == 0
@@ -243,26 +249,26 @@ def test_released_pod_goes(api: Api, namespace: str) -> None:
 
 
 @pytest.mark.parametrize("cascade", ["Background", "Foreground"])
-def test_garbage_collector_passes(api: Api, namespace: str, cascade: str) -> None:
+def test_garbage_collector_passes(live_api: Api, policed_namespace: str, cascade: str) -> None:
     """The owner stands for the LLMService: when it is deleted, its Deployment, ReplicaSet and pods go, undrained."""
     name = f"owned-{cascade.lower()}"
-    metadata = api.must("POST", CONFIGMAPS.format(namespace), {"metadata": {"name": name}})["metadata"]
+    metadata = live_api.must("POST", CONFIGMAPS.format(policed_namespace), {"metadata": {"name": name}})["metadata"]
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": metadata["uid"], "controller": True}
-    revision = _running(_launch(api, namespace, name, 2, owners=[owner]))
-    replicaset = f"{REPLICASETS.format(namespace)}/{revision.replicaset()['metadata']['name']}"
-    api.must("DELETE", f"{CONFIGMAPS.format(namespace)}/{name}", {"propagationPolicy": cascade})
-    eventually("the Deployment gone", lambda: not api.exists(revision.path))
-    eventually("the ReplicaSet gone", lambda: not api.exists(replicaset))
+    revision = _running(_launch(live_api, policed_namespace, name, 2, owners=[owner]))
+    replicaset = f"{REPLICASETS.format(policed_namespace)}/{revision.replicaset()['metadata']['name']}"
+    live_api.must("DELETE", f"{CONFIGMAPS.format(policed_namespace)}/{name}", {"propagationPolicy": cascade})
+    eventually("the Deployment gone", lambda: not live_api.exists(revision.path))
+    eventually("the ReplicaSet gone", lambda: not live_api.exists(replicaset))
     eventually("the pods gone", lambda: revision.names() == set())
 
 
-def test_namespace_goes(api: Api, policies: None) -> None:
+def test_namespace_goes(live_api: Api, live_policies: None) -> None:
     """Deleted at once, with pods that nobody drains: the namespace's deletion is not stuck on a lock."""
-    name = new_namespace(api)
+    name = new_namespace(live_api)
     try:
-        eventually("the policies in force", lambda: in_force(api, name))
-        revision = _running(_launch(api, name, "doomed", 2))
+        eventually("the policies in force", lambda: in_force(live_api, name))
+        revision = _running(_launch(live_api, name, "doomed", 2))
         assert revision.kubectl("delete", "pods", "--all", "--wait=false").returncode != 0
     finally:
-        api.must("DELETE", f"api/v1/namespaces/{name}")
-        eventually("the namespace gone", lambda: not api.exists(f"api/v1/namespaces/{name}"))
+        live_api.must("DELETE", f"api/v1/namespaces/{name}")
+        eventually("the namespace gone", lambda: not live_api.exists(f"api/v1/namespaces/{name}"))

@@ -16,6 +16,8 @@ import pytest
 from live_api import COLLECTIONS, POLICIES, Api, Object, eventually
 from policy_table import TABLE, UID, Delete, Row
 
+pytest_plugins = ["live_fixtures"]
+
 FINALIZER = "tidegate.dev/test"
 
 
@@ -67,10 +69,10 @@ def _send(api: Api, placed: Placed, row: Row) -> httpx.Response:
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row.policy}: {row.name}")
-def test_table(api: Api, namespace: str, row: Row) -> None:
-    placed = _place(api, namespace, row)
+def test_table(live_api: Api, policed_namespace: str, row: Row) -> None:
+    placed = _place(live_api, policed_namespace, row)
     try:
-        answer = _send(api, placed, row)
+        answer = _send(live_api, placed, row)
         if row.refused is None:
             assert answer.is_success, answer.text
         else:
@@ -80,17 +82,19 @@ def test_table(api: Api, namespace: str, row: Row) -> None:
             assert row.refused in message
     finally:
         if row.terminating:
-            api.must("PATCH", placed.path, {"metadata": {"finalizers": None}})
+            live_api.must("PATCH", placed.path, {"metadata": {"finalizers": None}})
 
 
-def test_policies_type_check(api: Api, policies: None) -> None:
+def test_policies_type_check(live_api: Api, live_policies: None) -> None:
     """A misspelt field would otherwise show only as a refusal of everything, at the first use."""
-    found = [item for item in api.must("GET", POLICIES)["items"] if item["metadata"]["name"].startswith("tidegate-")]
+    found = [
+        item for item in live_api.must("GET", POLICIES)["items"] if item["metadata"]["name"].startswith("tidegate-")
+    ]
     assert {item["metadata"]["name"] for item in found} == {row.policy for row in TABLE}
     for policy in found:
         name = policy["metadata"]["name"]
         eventually(
             f"type check of {name}",
-            lambda name=name: "typeChecking" in api.must("GET", f"{POLICIES}/{name}").get("status", {}),
+            lambda name=name: "typeChecking" in live_api.must("GET", f"{POLICIES}/{name}").get("status", {}),
         )
-        assert api.must("GET", f"{POLICIES}/{name}")["status"]["typeChecking"] == {}
+        assert live_api.must("GET", f"{POLICIES}/{name}")["status"]["typeChecking"] == {}
