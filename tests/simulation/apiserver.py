@@ -1,0 +1,334 @@
+"""The API server in memory: objects, versions, admission, deletion and events, for everybody inside the simulation.
+
+Objects are never changed once stored: every write makes new dicts along its path, so the same object may be handed to
+all readers without a copy. `Paranoia` proves that nobody breaks this.
+
+The operator does not come in here but through `port.SimulatedCluster`, which knows only what the operator may do.
+"""
+
+import functools
+import itertools
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from simulation import ownership, policies
+from tidegate.api.errors import Conflict, Denied, NotFound, Rejected, Unavailable
+from tidegate.cluster.port import (
+    DEPLOYMENTS,
+    KINDS,
+    LLM_SERVICES,
+    PDBS,
+    PODS,
+    POLICIES,
+    POLICY_BINDINGS,
+    REPLICASETS,
+    Kind,
+    Object,
+)
+from tidegate.core import times
+
+Key = tuple[str, str]
+Watcher = Callable[[str, Kind, Object], None]
+WITH_GENERATION = frozenset((LLM_SERVICES, DEPLOYMENTS, REPLICASETS, PDBS))
+MANIFESTS = Path(__file__).parents[2] / "manifests" / "cluster"
+
+
+@functools.cache
+def shipped_policies() -> tuple[Object, ...]:
+    """The policies and bindings of manifests/cluster, as an administrator applies them."""
+    found: list[Object] = []
+    for path in sorted(MANIFESTS.glob("*.yaml")):
+        found += [doc for doc in yaml.safe_load_all(path.read_text()) if doc]
+    return tuple(doc for doc in found if doc["kind"].startswith("ValidatingAdmissionPolicy"))
+
+
+class Server:
+    """Everything that is stored; each write is one atomic step. `writer` names who acts, for checks and traces."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.now = now
+        self.writer = "user"
+        self.version = 100
+        self.watchers: list[Watcher] = []
+        self.written: list[Callable[[str, Kind, Object | None, Object | None], None]] = []
+        self.refuse_images: frozenset[str] = frozenset()
+        """Images that the API server's validation refuses, as it does a template with a bad field."""
+        self._objects: dict[Kind, dict[Key, Object]] = {kind: {} for kind in KINDS}
+        self._owners: dict[tuple[Kind, Key], ownership.Owners] = {}
+        self._uids = itertools.count(1)
+
+    # -- reading
+
+    def find(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        return self._objects[kind].get((namespace, name))
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Object:
+        """Raises NotFound."""
+        found = self._objects[kind].get((namespace, name))
+        if found is None:
+            raise NotFound(f'{kind.plural} "{name}" not found')
+        return found
+
+    def all(self, kind: Kind) -> Iterator[Object]:
+        return iter(list(self._objects[kind].values()))
+
+    def bound_policies(self) -> frozenset[str]:
+        there = {name for _, name in self._objects[POLICIES]}
+        deny = (b for b in self._objects[POLICY_BINDINGS].values() if "Deny" in b["spec"]["validationActions"])
+        return frozenset(there & {b["spec"]["policyName"] for b in deny})
+
+    # -- writing
+
+    def create(self, kind: Kind, body: Mapping[str, Any], *, dry_run: bool = False) -> Object:
+        """Raises Conflict when the name is taken, Rejected."""
+        meta = dict(body["metadata"])
+        key = (meta.get("namespace", ""), meta["name"])
+        if key in self._objects[kind]:
+            raise Conflict(f'{kind.plural} "{meta["name"]}" already exists')
+        meta["uid"] = f"uid-{next(self._uids)}"
+        meta["creationTimestamp"] = times.short(self.now())
+        if kind in WITH_GENERATION:
+            meta["generation"] = 1
+        made = {"apiVersion": kind.api_version, "kind": kind.kind, **body, "metadata": meta}
+        self._validate(kind, None, made)
+        return made if dry_run else self._store(kind, key, None, made)
+
+    def replace(self, kind: Kind, new: Object, *, subresource: str = "", dry_run: bool = False) -> Object:
+        """Store another state of an object; what changes nothing is not a write. Raises as the API server does."""
+        key = (new["metadata"].get("namespace", ""), new["metadata"]["name"])
+        old = self.get(kind, *key)
+        if new["metadata"]["uid"] != old["metadata"]["uid"]:
+            raise Conflict("Precondition failed: UID in precondition is another one")
+        if not subresource:
+            self._validate(kind, old, new)
+            self._admit(policies.Request("UPDATE", kind.plural, old, new))
+        if new == old:
+            return old
+        meta = dict(new["metadata"])
+        if kind in WITH_GENERATION and new.get("spec") != old.get("spec"):
+            meta["generation"] = old["metadata"]["generation"] + 1
+        new = {**new, "metadata": meta}
+        return new if dry_run else self._store(kind, key, old, new)
+
+    def status(self, kind: Kind, namespace: str, name: str, status: Mapping[str, Any]) -> Object:
+        return self.replace(kind, {**self.get(kind, namespace, name), "status": dict(status)}, subresource="status")
+
+    def apply(
+        self, kind: Kind, namespace: str, name: str, body: Mapping[str, Any], manager: str, dry_run: bool
+    ) -> Object:
+        """Server-side apply with force."""
+        key = (namespace, name)
+        live = self._objects[kind].get(key)
+        result, owners = ownership.apply(live, self._owners.get((kind, key), {}), body, manager)
+        if live is None:
+            result["metadata"] = {**result["metadata"], "name": name, "namespace": namespace}
+            stored = self.create(kind, result, dry_run=dry_run)
+        else:
+            stored = self.replace(kind, result, dry_run=dry_run)
+        if not dry_run:
+            self._owners[kind, key] = owners
+        return stored
+
+    def patch(self, kind: Kind, namespace: str, name: str, operations: Sequence[Mapping[str, Any]]) -> Object:
+        """JSON patch; what cannot be applied is a Conflict, as the operator's client reads the server's 422."""
+        result = self.get(kind, namespace, name)
+        for operation in operations:
+            path = tuple(p.replace("~1", "/").replace("~0", "~") for p in operation["path"].split("/")[1:])
+            result = _operate(result, operation["op"], path, operation.get("value"))
+        return self.replace(kind, result)
+
+    def merge(self, kind: Kind, namespace: str, name: str, body: Mapping[str, Any], subresource: str = "") -> Object:
+        """JSON merge patch, as people's commands send it."""
+        old = self.get(kind, namespace, name)
+        if subresource == "scale":
+            return self._rescale(kind, old, body)
+        return self.replace(kind, merged(old, body), subresource=subresource)
+
+    def delete(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        options: Mapping[str, Any] | None = None,
+        *,
+        evicted: bool = False,
+    ) -> None:
+        """DELETE as it comes from anybody. A running pod terminates first, everything else is gone at once."""
+        options = options or {}
+        old = self.get(kind, namespace, name)
+        wanted = (options.get("preconditions") or {}).get("uid", old["metadata"]["uid"])
+        if wanted != old["metadata"]["uid"]:
+            raise Conflict(f"Precondition failed: UID in precondition: {wanted}, UID in object meta: another one")
+        if not evicted:
+            self._admit(policies.Request("DELETE", kind.plural, old, options=options))
+        terminating = "deletionTimestamp" in old["metadata"]
+        grace = options.get("gracePeriodSeconds", (old.get("spec") or {}).get("terminationGracePeriodSeconds", 30))
+        lives = kind is PODS and old["spec"].get("nodeName") and old["status"]["phase"] in ("Pending", "Running")
+        if not lives or grace == 0:
+            self.remove(kind, old)
+        elif not terminating:
+            stamp = {"deletionTimestamp": times.short(self.now() + grace), "deletionGracePeriodSeconds": grace}
+            self._store(kind, (namespace, name), old, {**old, "metadata": {**old["metadata"], **stamp}})
+
+    def evict(self, namespace: str, name: str) -> None:
+        """The eviction subresource: budgets decide, DELETE admission does not. Raises Unavailable (429)."""
+        pod = self.get(PODS, namespace, name)
+        budgets = [b for b in self.all(PDBS) if b["metadata"]["namespace"] == namespace and selects(b, pod)]
+        if len(budgets) > 1:
+            raise Unavailable("This pod has more than one PodDisruptionBudget (500)")
+        if budgets and "deletionTimestamp" not in pod["metadata"]:
+            self._spend(budgets[0], pod)
+        target = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+        conditions = [c for c in pod["status"].get("conditions") or [] if c["type"] != "DisruptionTarget"]
+        self.status(PODS, namespace, name, {**pod["status"], "conditions": [*conditions, target]})
+        self.delete(PODS, namespace, name, evicted=True)
+
+    def remove(self, kind: Kind, old: Object) -> None:
+        """The object goes from the store."""
+        key = (old["metadata"].get("namespace", ""), old["metadata"]["name"])
+        del self._objects[kind][key]
+        self._owners.pop((kind, key), None)
+        self.version += 1
+        last = {**old, "metadata": {**old["metadata"], "resourceVersion": str(self.version)}}
+        self._tell("DELETED", kind, old, None, last)
+
+    # -- inside
+
+    def _store(self, kind: Kind, key: Key, old: Object | None, new: Object) -> Object:
+        self.version += 1
+        new["metadata"] = {**new["metadata"], "resourceVersion": str(self.version)}
+        self._objects[kind][key] = new
+        self._tell("ADDED" if old is None else "MODIFIED", kind, old, new, new)
+        return new
+
+    def _tell(self, event: str, kind: Kind, old: Object | None, new: Object | None, last: Object) -> None:
+        for check in self.written:
+            check(self.writer, kind, old, new)
+        for watcher in self.watchers:
+            watcher(event, kind, last)
+
+    def _admit(self, request: policies.Request) -> None:
+        reason = policies.refusal(request, self.bound_policies())
+        if reason is not None:
+            raise Denied(f'{request.resource} "{request.old["metadata"]["name"]}" is forbidden: {reason}')
+
+    def _validate(self, kind: Kind, old: Object | None, new: Object) -> None:
+        if kind is not DEPLOYMENTS:
+            return
+        spec = new.get("spec") or {}
+        causes = [(f"spec.{field}", "Required value") for field in ("selector", "template") if not spec.get(field)]
+        if old is not None and old["spec"]["selector"] != spec.get("selector"):
+            causes.append(("spec.selector", "Invalid value: field is immutable"))
+        if spec.get("template"):
+            causes += self._template_causes(spec)
+        if causes:
+            text = "; ".join(f"{field}: {message}" for field, message in causes)
+            raise Rejected(f'Deployment.apps "{new["metadata"]["name"]}" is invalid: {text}', causes)
+
+    def _template_causes(self, spec: Object) -> Iterator[tuple[str, str]]:
+        labels = (spec["template"].get("metadata") or {}).get("labels") or {}
+        wanted = (spec.get("selector") or {}).get("matchLabels") or {}
+        if any(labels.get(key) != value for key, value in wanted.items()):
+            yield "spec.template.metadata.labels", "Invalid value: `selector` does not match template `labels`"
+        for index, container in enumerate((spec["template"].get("spec") or {}).get("containers") or []):
+            if container.get("image") in self.refuse_images:
+                yield f"spec.template.spec.containers[{index}].image", "Invalid value"
+
+    def _rescale(self, kind: Kind, old: Object, body: Mapping[str, Any]) -> Object:
+        selector = ",".join(f"{k}={v}" for k, v in sorted(old["spec"]["selector"]["matchLabels"].items()))
+        before = {"metadata": old["metadata"], "spec": {"replicas": old["spec"]["replicas"]}}
+        before["status"] = {"selector": selector}
+        after = merged(before, body)
+        self._admit(policies.Request("UPDATE", f"{kind.plural}/scale", before, after))
+        changed = {**old, "spec": {**old["spec"], "replicas": after["spec"]["replicas"]}}
+        return self.replace(kind, changed, subresource="scale")
+
+    def _spend(self, budget: Object, pod: Object) -> None:
+        status = budget.get("status") or {}
+        if status.get("observedGeneration") != budget["metadata"]["generation"]:
+            raise Unavailable("Cannot evict pod: the disruption budget is still being processed (429)", 10.0)
+        ready = any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions") or [])
+        if pod["status"]["phase"] == "Pending":
+            return
+        if not ready and status["currentHealthy"] >= status["desiredHealthy"] > 0:
+            return
+        if status["disruptionsAllowed"] <= 0:
+            raise Unavailable("Cannot evict pod as it would violate the pod's disruption budget (429)")
+        left = {**status, "disruptionsAllowed": status["disruptionsAllowed"] - 1}
+        self.status(PDBS, budget["metadata"]["namespace"], budget["metadata"]["name"], left)
+
+
+def merged(old: Mapping[str, Any], change: Mapping[str, Any]) -> Object:
+    """JSON merge patch: None removes, maps are merged, the rest is replaced."""
+    result = dict(old)
+    for key, value in change.items():
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, Mapping):
+            held = result.get(key)
+            result[key] = merged(held if isinstance(held, Mapping) else {}, value)
+        else:
+            result[key] = value
+    return result
+
+
+def selects(budget: Object, pod: Object) -> bool:
+    """Whether a selector with matchLabels and `In` expressions selects the pod."""
+    selector, labels = budget["spec"]["selector"], pod["metadata"].get("labels") or {}
+    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
+        return False
+    expressions = selector.get("matchExpressions") or []
+    assert all(e["operator"] == "In" for e in expressions), expressions
+    return all(labels.get(e["key"]) in e["values"] for e in expressions)
+
+
+def controller_uid(item: Object) -> str:
+    """uid of the owner that is the controller, or nothing."""
+    for reference in item["metadata"].get("ownerReferences") or []:
+        if reference.get("controller"):
+            return str(reference["uid"])
+    return ""
+
+
+def _operate(document: Any, op: str, path: tuple[str, ...], value: Any) -> Object:
+    where = "/".join(path)
+    if not isinstance(document, Mapping):
+        raise Conflict(f"the server rejected our request: {where} has no parent (422)")
+    key, rest = path[0], path[1:]
+    held = dict(document)
+    if rest:
+        if key not in held:
+            raise Conflict(f"the server rejected our request: {where} is missing (422)")
+        held[key] = _operate(held[key], op, rest, value)
+        return held
+    if op != "add" and key not in held:
+        raise Conflict(f"the server rejected our request: {where} is missing (422)")
+    if op == "test":
+        if held[key] != value:
+            raise Conflict(f"the server rejected our request: testing {where} failed (422)")
+    elif op in ("add", "replace"):
+        held[key] = value
+    elif op == "remove":
+        del held[key]
+    else:
+        raise NotImplementedError(f"JSON patch {op}")
+    return held
+
+
+class Paranoia:
+    """Remembers how each stored object read, to find out who changes one in place."""
+
+    def __init__(self, server: Server) -> None:
+        self._seen: list[tuple[Object, str]] = []
+        server.watchers.append(self._remember)
+
+    def _remember(self, event: str, kind: Kind, raw: Object) -> None:
+        self._seen.append((raw, json.dumps(raw, sort_keys=True)))
+
+    def check(self) -> None:
+        for raw, text in self._seen:
+            assert json.dumps(raw, sort_keys=True) == text, "somebody changed a stored object in place"

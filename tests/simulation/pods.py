@@ -1,0 +1,262 @@
+"""What runs inside the pods: the test service's own drain contract under virtual time, its streams, and its faults.
+
+`Network` implements the seam `tidegate.drain.sessions.Talk`. Answers pass through the operator's own check of them, so
+that a lie is refused by the code that refuses it in a cluster.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from apps.contract import DrainContract
+from apps.terms import Admission, DrainConflictError, DrainRequest, Settings, State
+from tidegate.api.errors import KeyRefused, PodTrouble, TooLate
+from tidegate.core.actions import DrainOrder
+from tidegate.core.model import Reading
+from tidegate.drain import contract as operator_side
+from tidegate.drain.contract import Address
+
+CONDUCTS = (
+    "honest",
+    "ignores",  # answers, but never drains
+    "sealed while busy",
+    "sealed at once",
+    "negative count",
+    "falling sequence",
+    "foreign id",
+    "hangs",
+    "500",
+    "rubbish",
+    "refused",
+    "dropped",
+)
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What clients saw."""
+
+    served: int = 0
+    late: int = 0
+    """Requests that a sealed pod answered with a retryable 503."""
+    unserved: int = 0
+    """Requests for which there was no endpoint at all."""
+    tokens: int = 0
+    resets: list[tuple[float, str, str]] = field(default_factory=list)
+    """(time, pod uid, what): requests that reached nothing, streams that ended without end or token."""
+
+
+class Process:
+    """One run of a serving container."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, ledger: Ledger, uid: str, instance: str, settings: Settings
+    ) -> None:
+        self._loop, self._ledger, self.uid = loop, ledger, uid
+        self.contract = DrainContract(settings, instance)
+        self.conduct = "honest"
+        self.healthy = True
+        self.alive = True
+        self.changed: Callable[[], None] = lambda: None
+        self._streams: dict[str, asyncio.TimerHandle] = {}
+        self._count = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._waiters: set[asyncio.Future[None]] = set()
+        self._seen: tuple[State, int] = (State.STARTING, 0)
+
+    @property
+    def ready(self) -> bool:
+        return self.healthy and self.contract.state is State.SERVING
+
+    @property
+    def in_flight(self) -> int:
+        return self.contract.in_flight
+
+    def arrive(self, seconds: float) -> None:
+        """A request whose answer takes `seconds`."""
+        self._count += 1
+        name = f"r{self._count}"
+        now = self._loop.time()
+        if self.contract.arrive(name, now, streaming=True) is Admission.REFUSE:
+            self._ledger.late += 1
+        else:
+            self._streams[name] = self._loop.call_at(now + seconds, self._end, name)
+        self.touch()
+
+    def _end(self, name: str) -> None:
+        if self._streams.pop(name, None) is not None:
+            self.contract.finish(name)
+            self._ledger.served += 1
+            self.touch()
+
+    def finish_all(self) -> None:
+        """Every stream ends by itself now."""
+        for name, timer in list(self._streams.items()):
+            timer.cancel()
+            self._end(name)
+
+    def touch(self) -> None:
+        """Let the contract see the time, and everybody who waits for it see what changed."""
+        now = self._loop.time()
+        step = self.contract.advance(now)
+        for name in (*step.tokens, *step.abort):
+            timer = self._streams.pop(name, None)
+            if timer is not None:
+                timer.cancel()
+                self.contract.finish(name)
+                self._ledger.tokens += 1
+        if step.tokens:
+            # The last of them may have been all that stood in the way.
+            self.contract.advance(now)
+        state = (self.contract.state, self.contract.sequence)
+        if state != self._seen:
+            flipped = state[0] is not self._seen[0]
+            self._seen = state
+            for waiter in self._waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+            if flipped:
+                self._loop.call_soon(self.changed)
+        elif self.contract.terminating or self.contract.state is State.DRAINING:
+            self._loop.call_soon(self.changed)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due = self.contract.next_at(now)
+        if due is not None and self.alive:
+            self._timer = self._loop.call_at(due + 1e-6, self.touch)
+
+    def die(self, cause: str) -> None:
+        """The process ends; what still streams is lost without a token."""
+        self.alive = False
+        for timer in self._streams.values():
+            timer.cancel()
+            self._ledger.resets.append((self._loop.time(), self.uid, cause))
+        self._streams.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def change(self, since: int, seconds: float) -> None:
+        """Until there is news after `since`, or the wait is over."""
+        contract = self.contract
+        if contract.sequence > since or contract.state is State.SEALED or not self.alive:
+            return
+        waiter = self._loop.create_future()
+        timer = self._loop.call_later(seconds, lambda: waiter.done() or waiter.set_result(None))
+        self._waiters.add(waiter)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+            self._waiters.discard(waiter)
+
+    def document(self) -> dict[str, Any]:
+        """The answer to GET /drain, as this process tells it."""
+        said = self.contract.snapshot(self._loop.time())
+        match self.conduct:
+            case "ignores":
+                said |= {"drainId": None, "state": "serving"}
+            case "sealed while busy":
+                said |= {"state": "sealed", "inFlight": max(self.in_flight, 1)}
+            case "sealed at once":
+                said |= {"state": "sealed", "inFlight": 0}
+            case "negative count":
+                said |= {"inFlight": -1}
+            case "falling sequence":
+                self._count += 1
+                said |= {"sequence": 1_000_000 - self._count}
+            case "foreign id":
+                said |= {"drainId": "somebody-else"}
+        return said
+
+
+class Network:
+    """Addresses of pods, and the operator's calls to them."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, rng: Random) -> None:
+        self._loop, self._rng = loop, rng
+        self.hosts: dict[str, Process] = {}
+        self.keys: Callable[[Address], frozenset[str]] = lambda _: frozenset()
+        self.severed = ""
+        """How every call from the operator fails, `refused` or `dropped`; empty while the network works."""
+        self.calls = 0
+
+    async def ask(self, address: Address, key: str, now: float) -> Reading:
+        process = await self._reach(address, key, operator_side.CALL_SECONDS)
+        return self._said(process, now)
+
+    async def start(
+        self, address: Address, key: str, order: DrainOrder, since_withdrawal: float, now: float
+    ) -> Reading:
+        process = await self._reach(address, key, operator_side.CALL_SECONDS)
+        deadline = order.record.deadline
+        if process.conduct != "ignores":
+            request = DrainRequest(
+                id=order.record.id,
+                reason=order.record.reason,
+                remaining=None if deadline is None else max(deadline - now, 0.0),
+                since_withdrawal=since_withdrawal,
+                propagation=order.propagation_seconds,
+                quiet=order.quiet_seconds,
+                flush=order.flush_seconds,
+                stalled_after=order.stalled_after_seconds,
+            )
+            process.contract.post(request, self._loop.time())
+            process.touch()
+        return self._said(process, now)
+
+    async def wait(self, address: Address, key: str, sequence: int, now: float) -> Reading:
+        process = await self._reach(address, key, operator_side.WAIT_SECONDS + 5)
+        await process.change(sequence, operator_side.WAIT_SECONDS)
+        if not process.alive:
+            raise PodTrouble("broken", "the connection broke (ReadError)")
+        return self._said(process, now)
+
+    async def undo(self, address: Address, key: str, drain_id: str) -> None:
+        process = await self._reach(address, key, operator_side.CALL_SECONDS)
+        try:
+            process.contract.undrain(drain_id)
+        except DrainConflictError as error:
+            raise TooLate("too-late", "the pod is sealed already, or drains under another id (409)") from error
+        process.touch()
+
+    async def _reach(self, address: Address, key: str, patience: float) -> Process:
+        self.calls += 1
+        await asyncio.sleep(0.001 + 0.003 * self._rng.random())
+        process = self.hosts.get(address.ip)
+        fault = self.severed or (process.conduct if process is not None else "refused")
+        if fault == "dropped":
+            await asyncio.sleep(operator_side.CALL_SECONDS)
+            raise PodTrouble("timeout", "no connection within 3 s, as when packets are dropped")
+        if process is None or fault == "refused":
+            raise PodTrouble("refused", "connection refused: nothing listens on that port")
+        if fault == "hangs":
+            await asyncio.sleep(patience)
+            raise PodTrouble("timeout", "connected, but no answer in time")
+        if key not in self.keys(address):
+            raise KeyRefused("unauthorized", "the pod refuses the key of the Secret (401)")
+        if fault == "500":
+            raise PodTrouble("status", "HTTP 500 instead of 2xx")
+        if fault == "rubbish":
+            raise PodTrouble("rubbish", "an answer that is not JSON")
+        return process
+
+    def _said(self, process: Process, now: float) -> Reading:
+        return operator_side._reading(process.document(), now)
+
+
+def settings(container: Mapping[str, Any]) -> Settings:
+    """The contract's numbers from the environment that the operator has rendered."""
+    env = {row["name"]: row.get("value", "") for row in container.get("env") or []}
+    return Settings(
+        grace=float(env["TIDEGATE_GRACE_SECONDS"]),
+        propagation=float(env["TIDEGATE_PROPAGATION_SECONDS"]),
+        quiet=float(env["TIDEGATE_QUIET_SECONDS"]),
+        flush=float(env["TIDEGATE_FLUSH_SECONDS"]),
+        stalled_after=float(env["TIDEGATE_STALLED_AFTER_SECONDS"]),
+    )

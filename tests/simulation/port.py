@@ -1,0 +1,253 @@
+"""The operator's door to the API server in memory: its verbs, its latency, its faults, and its death.
+
+Only what the operator really does is known here; a new verb, kind or field manager raises `NotImplementedError`, and a
+write to the spec of an LLMService is a broken promise.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from simulation.apiserver import Server
+from tidegate.api import names
+from tidegate.api.errors import ClusterError, Conflict, Unavailable
+from tidegate.cluster.port import (
+    DEPLOYMENTS,
+    ENDPOINT_SLICES,
+    EVENTS,
+    LLM_SERVICES,
+    NAMESPACES,
+    PDBS,
+    PODS,
+    POLICIES,
+    POLICY_BINDINGS,
+    REPLICASETS,
+    SECRETS,
+    SERVICES,
+    Kind,
+    Object,
+)
+
+LISTED = frozenset(
+    (
+        LLM_SERVICES,
+        DEPLOYMENTS,
+        REPLICASETS,
+        PODS,
+        PDBS,
+        SERVICES,
+        NAMESPACES,
+        ENDPOINT_SLICES,
+        POLICIES,
+        POLICY_BINDINGS,
+    )
+)
+GOT = frozenset((SECRETS, PODS))
+CREATED = frozenset((SECRETS, EVENTS))
+APPLIED = {
+    (DEPLOYMENTS, names.FIELD_MANAGER),
+    (DEPLOYMENTS, names.FIELD_MANAGER_SCALE),
+    (SERVICES, names.FIELD_MANAGER),
+    (PDBS, names.FIELD_MANAGER),
+}
+PATCHED = frozenset((PODS, DEPLOYMENTS))
+DELETED = frozenset((PODS, DEPLOYMENTS, SERVICES))
+OPERATOR = "operator"
+
+
+class UnknownCallError(NotImplementedError):
+    """The simulation does not know this call of the operator's: teach it, and add a row to the conformance tests."""
+
+
+@dataclass(slots=True)
+class Faults:
+    """What goes wrong with calls. `plan` holds faults by number of the call, counted over writes from 1."""
+
+    rng: Random
+    rate: float = 0.0
+    """Probability of a random fault per call."""
+    latency: tuple[float, float] = (0.001, 0.006)
+    kinds: tuple[str, ...] = ("conflict", "429", "500", "timeout")
+    scripted: list[tuple[Callable[[str, Kind], bool], str]] = field(default_factory=list)
+    """(matcher, kind of fault): each is used once, at the first call that matches."""
+
+    def pick(self, verb: str, kind: Kind) -> str:
+        """The fault of this call, or nothing."""
+        for entry in self.scripted:
+            if entry[0](verb, kind):
+                self.scripted.remove(entry)
+                return entry[1]
+        if self.rate and self.rng.random() < self.rate:
+            fault = self.rng.choice(self.kinds)
+            return "500" if fault == "conflict" and verb in ("list", "get") else fault
+        return ""
+
+    def next_call(self, verb: str, kind: Kind, fault: str) -> None:
+        """One fault (conflict, 429, 500, timeout) at the next call of `verb` on `kind`."""
+        self.scripted.append((lambda v, k: v == verb and k is kind, fault))
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One write that the operator sent, for traces and for the crash matrix."""
+
+    at: float
+    verb: str
+    kind: Kind
+    name: str
+    detail: Any
+
+    def __str__(self) -> str:
+        return f"{self.at:9.3f} operator {self.verb} {self.kind.kind} {self.name} {self.detail}"
+
+
+@dataclass(slots=True)
+class Kill:
+    """Ends the operator at its `number`-th write, before it is sent, or after it was stored and unanswered."""
+
+    number: int
+    after: bool
+
+
+class SimulatedCluster:
+    """The port `tidegate.cluster.port.Cluster` over a `Server`."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        server: Server,
+        faults: Faults,
+        sent: list[Write],
+        die: Callable[[], None],
+    ) -> None:
+        self._loop, self._server, self._faults, self._sent, self._die = loop, server, faults, sent, die
+        self.kill: Kill | None = None
+        self.dead = False
+        self.unknown: list[str] = []
+
+    # -- the port
+
+    async def list(
+        self, kind: Kind, namespace: str | None = None, *, labels: str = "", chunk: int = 500
+    ) -> tuple[list[Object], str]:
+        self._known(kind in LISTED, f"list {kind.plural}")
+        wanted = dict(part.split("=", 1) for part in labels.split(",")) if labels else {}
+
+        def do() -> tuple[list[Object], str]:
+            found = []
+            for raw in self._server.all(kind):
+                meta = raw["metadata"]
+                have = meta.get("labels") or {}
+                if namespace in (None, meta.get("namespace")) and all(have.get(k) == v for k, v in wanted.items()):
+                    found.append(raw)
+            return found, str(self._server.version)
+
+        return await self._call("list", kind, do)
+
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
+        self._known(kind in GOT, f"get {kind.plural}")
+        return await self._call("get", kind, lambda: self._server.get(kind, namespace or "", name))
+
+    async def create(self, kind: Kind, namespace: str, body: Mapping[str, Any]) -> Object:
+        self._known(kind in CREATED, f"create {kind.plural}")
+        name, detail = body["metadata"]["name"], body.get("reason", "")
+        return await self._call("create", kind, lambda: self._server.create(kind, body), name, detail)
+
+    async def apply(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        body: Mapping[str, Any],
+        *,
+        manager: str,
+        dry_run: bool = False,
+    ) -> Object:
+        self._known((kind, manager) in APPLIED, f"apply {kind.plural} as {manager}")
+        spec = body["spec"]
+        detail = {"manager": manager, "replicas": spec.get("replicas", spec.get("minAvailable")), "dryRun": dry_run}
+
+        def do() -> Object:
+            return self._server.apply(kind, namespace, name, body, manager, dry_run)
+
+        return await self._call("get" if dry_run else "apply", kind, do, "" if dry_run else name, detail)
+
+    async def merge_status(self, kind: Kind, namespace: str, name: str, status: Mapping[str, Any]) -> Object:
+        self._known(kind is LLM_SERVICES, f"merge status of {kind.plural}")
+
+        def do() -> Object:
+            return self._server.merge(kind, namespace, name, {"status": dict(status)}, "status")
+
+        return await self._call("status", kind, do, name, sorted(status))
+
+    async def patch(self, kind: Kind, namespace: str, name: str, operations: Sequence[Mapping[str, Any]]) -> Object:
+        self._known(kind in PATCHED, f"patch {kind.plural}")
+        tests = [o["path"] for o in operations if o["op"] == "test"]
+        self._known("/metadata/uid" in tests, f"patch {kind.plural} without a test of the uid")
+        detail = [o.get("value") for o in operations if o["op"] in ("add", "replace")]
+        return await self._call(
+            "patch", kind, lambda: self._server.patch(kind, namespace, name, operations), name, detail
+        )
+
+    async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str) -> None:
+        self._known(kind in DELETED, f"delete {kind.plural}")
+        options = {"preconditions": {"uid": uid}}
+        await self._call("delete", kind, lambda: self._server.delete(kind, namespace, name, options), name, uid)
+
+    # -- inside
+
+    def _known(self, known: bool, call: str) -> None:
+        if not known:
+            self.unknown.append(call)
+            raise UnknownCallError(call)
+
+    async def _call(self, verb: str, kind: Kind, do: Callable[[], Any], name: str = "", detail: Any = None) -> Any:
+        """One call: there, done, and back; `name` makes it a write."""
+        low, high = self._faults.latency
+        rng = self._faults.rng
+        await self._travel(low + (high - low) * rng.random())
+        if name:
+            self._sent.append(Write(self._loop.time(), verb, kind, name, detail))
+            await self._perhaps_die(after=False)
+        fault = self._faults.pick(verb, kind)
+        if fault == "429":
+            raise Unavailable("too many requests (429)", 1.0)
+        if fault == "500":
+            raise Unavailable("internal error (500)")
+        if fault == "conflict":
+            raise Conflict("the object has been modified (409)")
+        self._server.writer = OPERATOR
+        answer: Any = None
+        try:
+            answer = do()
+        except ClusterError:
+            if not name:
+                raise
+            await self._perhaps_die(after=True)
+            raise
+        finally:
+            self._server.writer = "system"
+        if name:
+            await self._perhaps_die(after=True)
+        if fault == "timeout":
+            await self._travel(30.0)
+            raise Unavailable("no answer from the API server: TimeoutError")
+        await self._travel(low + (high - low) * rng.random())
+        return answer
+
+    async def _travel(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        if self.dead:
+            await self._hang()
+
+    async def _perhaps_die(self, *, after: bool) -> None:
+        kill = self.kill
+        if kill is not None and kill.number == len(self._sent) and kill.after == after:
+            self.kill = None
+            self._die()
+            await self._hang()
+
+    async def _hang(self) -> None:
+        await self._loop.create_future()
