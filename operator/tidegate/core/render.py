@@ -1,6 +1,5 @@
 """The children of an LLMService, as bodies for server-side apply."""
 
-import copy
 import hashlib
 import json
 import math
@@ -158,7 +157,7 @@ def scale(name: str, namespace: str, replicas: int, released: frozenset[str]) ->
 
 def pod_template(owner: Owner, spec: LLMServiceSpec, revision: Revision) -> dict[str, Any]:
     """The user's template with what Tidegate adds; the user's object is not touched."""
-    template = copy.deepcopy(dict(spec.template))
+    template: dict[str, Any] = _present(spec.template)
     metadata = template.setdefault("metadata", {})
     serving = serving_container(spec)
     assert serving is not None, "findings() refuses a template without a serving container"  # noqa: S101
@@ -183,6 +182,15 @@ def pod_template(owner: Owner, spec: LLMServiceSpec, revision: Revision) -> dict
         if container["name"] == serving["name"]:
             _complete(container, spec, revision, contract)
     return template
+
+
+def _present(value: Any) -> Any:
+    """A deep copy without nulls: Kubernetes reads `env: null`, which charts often write, as absent."""
+    if isinstance(value, Mapping):
+        return {key: _present(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list | tuple):
+        return [_present(item) for item in value]
+    return value
 
 
 def _prestop(port: int | None, key: str) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def _findings(spec: LLMServiceSpec) -> Iterator[Finding]:
 
 
 def _pod_findings(pod: Mapping[str, Any], root: str) -> Iterator[Finding]:
-    if "terminationGracePeriodSeconds" in pod:
+    if pod.get("terminationGracePeriodSeconds") is not None:
         yield Finding(
             f"{root}.terminationGracePeriodSeconds",
             "Tidegate computes the grace period from its terms",
@@ -79,7 +79,7 @@ def _pod_findings(pod: Mapping[str, Any], root: str) -> Iterator[Finding]:
             "a pod on the host's network has no address of its own, so its drain endpoint cannot be told from others",
             "remove hostNetwork",
         )
-    if pod.get("restartPolicy", "Always") != "Always":
+    if (pod.get("restartPolicy") or "Always") != "Always":
         yield Finding(f"{root}.restartPolicy", "pods of a Deployment restart Always", "remove restartPolicy")
 
 
