@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from dev.devcluster import cgroups, processes
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 240  # until a step must have happened; a bound for a hung machine, no claim about speed
@@ -218,3 +219,25 @@ def test_an_up_replaces_a_cluster_whose_component_died(cluster: Cluster, compone
     assert cluster.status()["up"] is True
     ready = cluster.run("kubectl", "get", "nodes", "--no-headers").stdout
     assert ready.split()[1] == "Ready"
+
+
+@pytest.mark.parametrize("version", ["every hierarchy", "version 2 alone"])
+def test_what_runs_in_our_cgroups_ends_and_nothing_else(
+    version: str, tmp_path: Path, bystander: subprocess.Popen
+) -> None:
+    trees = tuple(t for t in cgroups.hierarchies() if version == "every hierarchy" or t.unified)
+    assert trees, "no cgroup version 2 is mounted: mount -t cgroup2 none /sys/fs/cgroup/unified"
+    ours = cgroups.ClusterCgroups(f"tidegate-t-{secrets.token_hex(4)}", trees)
+    try:
+        ours.create(["node-1"])
+        recorder = processes.Recorder(tmp_path, tmp_path, ours.procs)
+        # Like a shim: its parent is gone, its command line says nothing of us.
+        recorder.start("parent", ["sh", "-c", "sleep 600 & exec sleep 600"])
+        until(lambda: len(ours.members()) == 2, "the two processes never entered the cgroup")
+        mine = ours.members()
+    finally:
+        ours.kill()
+        ours.remove()
+    assert [pid for pid in mine if processes.start_ticks(pid) is not None] == []
+    assert bystander.poll() is None
+    assert not [tree for tree in trees if (tree.root / ours.name).exists()]
