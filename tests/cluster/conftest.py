@@ -1,50 +1,84 @@
-"""What every test on a real cluster may ask for: the API, the shipped policies, a namespace that goes in the end."""
+"""Fixtures of the tests that need the operator, services and load; see the modules of `harness`."""
 
 import os
-import signal
-import subprocess
+import secrets
+import shutil
 from collections.abc import Iterator
-from contextlib import suppress
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
-from live_api import CHECKOUT, KUBECTL, Api, eventually, in_force, kubectl, new_namespace
+from cluster.harness.audit import Audit
+from cluster.harness.kube import Kube, eventually
+from cluster.harness.operator import Operator
+from cluster.harness.record import MakeRecord, Record
+from cluster.harness.service import Namespace
 
 
-@pytest.fixture(scope="module")
-def api() -> Iterator[Api]:
-    with TemporaryDirectory() as directory:
-        socket = f"{directory}/api.sock"
-        # A group of its own, since KUBECTL may be a script that starts the real one.
-        command = [*KUBECTL, "proxy", f"--unix-socket={socket}"]
-        proxy = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
-        try:
-            eventually("kubectl proxy", lambda: proxy.poll() is not None or Path(socket).exists())
-            assert proxy.poll() is None, "kubectl proxy ended: is there a cluster? dev/cluster up"
-            client = Api(socket)
-            yield client
-            client.close()
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(proxy.pid, signal.SIGTERM)
-            proxy.wait(timeout=30)
+@pytest.fixture(scope="session")
+def kube() -> Iterator[Kube]:
+    """kubectl and the API."""
+    with Kube() as found:
+        yield found
 
 
-@pytest.fixture(scope="module")
-def policies(api: Api) -> None:
-    """The shipped policies; a namespace waits until they count."""
-    applied = kubectl("apply", "--server-side", "--force-conflicts", "-k", str(CHECKOUT / "manifests/cluster"))
-    assert applied.returncode == 0, applied.stderr
+@pytest.fixture(scope="session")
+def operator(kube: Kube) -> Iterator[Operator]:
+    """The operator in the cluster; any request that its shipped role did not allow fails the session at its end."""
+    found = Operator(kube)
+    found.install()
+    yield found
+    refused = found.refused_calls()
+    if not os.environ.get("KEEP"):
+        found.uninstall()
+    assert not refused, "the operator's role is too small:\n" + "\n".join(refused)
 
 
-@pytest.fixture(scope="module")
-def namespace(api: Api, policies: None) -> Iterator[str]:
-    name = new_namespace(api)
+@pytest.fixture
+def namespace(kube: Kube) -> Iterator[Namespace]:
+    """A namespace of the test's own; it and its logs are gone before the next test begins."""
+    found = Namespace(kube, f"test-{secrets.token_hex(4)}")
+    for directory in (found.directory, found.directory / "pods", found.directory / "clients"):
+        directory.mkdir()
+        directory.chmod(0o1777)
+    kube.must("create", "namespace", found.name)
     try:
-        eventually("the policies in force", lambda: in_force(api, name))
-        yield name
+        yield found
     finally:
-        api.call("DELETE", f"api/v1/namespaces/{name}")
-        eventually(f"namespace {name} gone", lambda: not api.exists(f"api/v1/namespaces/{name}"))
+        kube.must("delete", "namespace", found.name, "--wait=false")
+        eventually("the namespace is gone", lambda: kube.get(f"api/v1/namespaces/{found.name}") is None)
+        shutil.rmtree(found.directory)
+
+
+@pytest.fixture
+def audit(kube: Kube) -> Audit:
+    """The API server's audit log from here on."""
+    return Audit(kube.audit_log)
+
+
+@pytest.fixture
+def record(kube: Kube, namespace: Namespace) -> Iterator[MakeRecord]:
+    """`record(labels)` begins to watch the namespace's pods and Deployments; ask it after its `catch_up`."""
+    made: list[Record] = []
+
+    def make(labels: str) -> Record:
+        made.append(Record(kube, namespace.name, labels))
+        return made[-1]
+
+    yield make
+    for item in made:
+        item.close()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Beside a failure, what the cluster looked like: when the fixtures have gone, nobody can look any more."""
+    outcome = yield
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    namespace = getattr(item, "funcargs", {}).get("namespace")
+    if not (report.failed and call.when == "call" and isinstance(namespace, Namespace)):
+        return
+    kube = namespace.kube
+    described = kube.kubectl("-n", namespace.name, "describe", "llmservices").stdout
+    pods = kube.kubectl("-n", namespace.name, "get", "pods", "-o", "wide", "--show-labels").stdout
+    log = item.funcargs["operator"].log() if "operator" in item.funcargs else ""
+    report.sections += [("LLMServices", described), ("pods", pods), ("operator", log[-6000:])]

@@ -1,0 +1,105 @@
+"""The cluster under test: kubectl for what a user would type, JSON over `kubectl proxy` for what tests ask often."""
+
+import json
+import os
+import shlex
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+import httpx
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+PATIENCE_SECONDS = 300.0
+"""Until something must have happened: a bound for a hung cluster, no claim about speed."""
+POLL_SECONDS = 0.3
+Object = dict[str, Any]
+T = TypeVar("T")
+
+PODS = "api/v1/namespaces/{}/pods"
+EVENTS = "api/v1/namespaces/{}/events"
+SERVICES = "api/v1/namespaces/{}/services"
+DEPLOYMENTS = "apis/apps/v1/namespaces/{}/deployments"
+REPLICASETS = "apis/apps/v1/namespaces/{}/replicasets"
+LLMSERVICES = "apis/tidegate.dev/v1alpha1/namespaces/{}/llmservices"
+
+
+def kubectl_command(*args: str) -> list[str]:
+    """KUBECTL says how to reach the cluster; absent: the one of `dev/cluster`."""
+    return [*shlex.split(os.environ.get("KUBECTL", f"{CHECKOUT}/dev/cluster kubectl")), *args]
+
+
+def eventually(what: str, look: Callable[[], T], seconds: float = PATIENCE_SECONDS) -> T:
+    """Look until the answer is true and return it; fails with `what` after `seconds`."""
+    give_up = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < give_up, f"waited {seconds:.0f} s in vain: {what}"
+        time.sleep(POLL_SECONDS)
+    return found
+
+
+class Kube:
+    """One session's way to the API server. Use as a context manager: it runs a proxy."""
+
+    def __init__(self) -> None:
+        status = json.loads(subprocess.check_output([f"{CHECKOUT}/dev/cluster", "status", "--json"], text=True))
+        self.audit_log = Path(status["auditLog"] or "")
+        self.shared_logs = Path(status["hostPathLogs"] or "")
+        assert self.audit_log.is_file() and self.shared_logs.is_dir(), (
+            f"these tests judge by the API server's audit log and by logs on a hostPath; {status['provider']} has none"
+        )
+
+    def __enter__(self) -> "Kube":
+        self._directory = TemporaryDirectory()
+        socket = f"{self._directory.name}/api.sock"
+        self._proxy = subprocess.Popen(kubectl_command("proxy", f"--unix-socket={socket}"), stdout=subprocess.DEVNULL)
+        eventually("kubectl proxy", Path(socket).exists)
+        transport = httpx.HTTPTransport(uds=socket, retries=2)
+        self._http = httpx.Client(transport=transport, base_url="http://localhost", timeout=60)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+        self._proxy.terminate()
+        self._proxy.wait()
+        self._directory.cleanup()
+
+    def kubectl(self, *args: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+        """What a user types; the caller looks at the exit code and at what was said."""
+        return subprocess.run(
+            kubectl_command(*args), input=stdin, capture_output=True, text=True, timeout=PATIENCE_SECONDS
+        )
+
+    def must(self, *args: str, stdin: str | None = None) -> str:
+        """The same where a refusal is a failure of the test."""
+        done = self.kubectl(*args, stdin=stdin)
+        assert done.returncode == 0, f"kubectl {' '.join(args)}: {done.stderr.strip()}"
+        return done.stdout
+
+    def apply(self, namespace: str, *objects: Object) -> None:
+        """As a user does from a file, taking over what `kubectl scale` or `set image` wrote before."""
+        text = "\n---\n".join(json.dumps(item) for item in objects)
+        self.must("-n", namespace, "apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
+
+    def call(self, method: str, path: str, body: Mapping[str, Any] | None = None, **params: str) -> httpx.Response:
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        return self._http.request(method, f"/{path}", json=body, params=params, headers={"Content-Type": kind})
+
+    def get(self, path: str, **params: str) -> Object | None:
+        """The object, None if there is none."""
+        answer = self.call("GET", path, **params)
+        if answer.status_code == httpx.codes.NOT_FOUND:
+            return None
+        assert answer.is_success, f"GET {path}: {answer.status_code} {answer.text}"
+        found: Object = answer.json()
+        return found
+
+    def items(self, path: str, **params: str) -> list[Object]:
+        found = self.get(path, **params)
+        return list(found["items"]) if found else []
+
+    def raw(self, path: str) -> str:
+        return self._http.get(f"/{path}").raise_for_status().text

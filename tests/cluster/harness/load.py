@@ -1,0 +1,113 @@
+"""The load client as a pod: streams through the Service's address, each checked token by token, none retried."""
+
+import json
+import secrets
+from dataclasses import dataclass, field
+from typing import Any
+
+from .kube import PODS, Object, eventually
+from .service import IMAGE, LOGS, Namespace
+
+GRACE_SECONDS = 600
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadResult:
+    """`summary` as the client counts, `streams` one line for each."""
+
+    summary: Line
+    streams: list[Line]
+
+    @property
+    def failures(self) -> list[Line]:
+        return [line for line in self.streams if line["result"] != "complete"]
+
+    def assert_whole(self) -> None:
+        """Every stream that was begun came whole: all its tokens once and in order, the finish reason and the end."""
+        s = self.summary
+        assert s["started"] > 0, s
+        assert not self.failures and s["complete"] == s["started"], f"{s}; {self.failures[:10]}"
+        assert s["running"] == s["cut"] == s["refused"] == s["abandoned"] == 0, s
+        assert all(line["tokens"] == line["expected"] for line in self.streams), s
+
+
+@dataclass(slots=True)
+class Load:
+    """Streams to http://ClusterIP of a Service from `start` to `stop`, or as `options` of apps.load say otherwise."""
+
+    namespace: Namespace
+    service: str
+    streams: int = 60
+    seconds: str = "1-8"
+    rate: float = 10
+    options: tuple[str, ...] = ()
+    name: str = field(default_factory=lambda: f"load-{secrets.token_hex(3)}")
+
+    def start(self) -> "Load":
+        url = f"http://{self.namespace.cluster_ip(self.service)}:80"
+        arguments = [
+            *("--url", url, "--streams", str(self.streams), "--seconds", self.seconds, "--rate", str(self.rate)),
+            *("--progress", "1", "--out", f"{LOGS}/clients/{self.name}.jsonl", *self.options),
+        ]
+        container = {
+            "name": "load",
+            "image": f"{IMAGE}:v1",
+            "imagePullPolicy": "IfNotPresent",
+            "command": ["python", "-m", "apps.load", *arguments],
+            "volumeMounts": [{"name": "logs", "mountPath": LOGS}],
+        }
+        spec = {
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": False,
+            "terminationGracePeriodSeconds": GRACE_SECONDS,
+            "containers": [container],
+            "volumes": [{"name": "logs", "hostPath": {"path": str(self.namespace.directory), "type": "Directory"}}],
+        }
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": self.name}, "spec": spec}
+        answer = self.namespace.kube.call("POST", PODS.format(self.namespace.name), body)
+        assert answer.is_success, answer.text
+        return self
+
+    def wait_running(self, streams: int | None = None) -> "Load":
+        """Wait until so many streams (absent: all) run at once."""
+        wanted = self.streams if streams is None else streams
+
+        def enough() -> bool:
+            assert self._phase() not in ("Failed", "Succeeded"), f"the load has ended: {self._last('summary')}"
+            return bool(self._last("progress").get("running", 0) >= wanted)
+
+        eventually(f"{wanted} streams run at once: {self._last('progress')}", enough)
+        return self
+
+    def wait_done(self) -> LoadResult:
+        """Wait until it ends by itself, as --total or --duration say."""
+        eventually("the load ends", lambda: self._phase() in ("Succeeded", "Failed"))
+        return self.result()
+
+    def stop(self) -> LoadResult:
+        """Start nothing more, let every running stream end, and return what there was."""
+        path = f"{PODS.format(self.namespace.name)}/{self.name}"
+        # Its preStop-less deletion is the client's SIGTERM; it goes when its last stream has ended.
+        assert self.namespace.kube.call("DELETE", path).is_success
+        eventually("the load has let its streams end", lambda: self.namespace.kube.get(path) is None)
+        return self.result()
+
+    def result(self) -> LoadResult:
+        """What is written so far. Fails without a summary: a client that died proves nothing."""
+        lines = self._lines()
+        summary: Line = next((line["summary"] for line in lines if "summary" in line), {})
+        assert summary, f"load {self.name} ended without a summary; its last lines: {lines[-3:]}"
+        return LoadResult(summary, [line for line in lines if "result" in line])
+
+    def _phase(self) -> str:
+        pod: Object = self.namespace.kube.get(f"{PODS.format(self.namespace.name)}/{self.name}") or {}
+        return str(pod.get("status", {}).get("phase", "Gone"))
+
+    def _last(self, key: str) -> Line:
+        return next((line[key] for line in reversed(self._lines()) if key in line), {})
+
+    def _lines(self) -> list[Line]:
+        path = self.namespace.directory / "clients" / f"{self.name}.jsonl"
+        text = path.read_text() if path.exists() else ""
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]

@@ -1,0 +1,126 @@
+"""The operator in the cluster, installed from manifests/ under its shipped role, as a user installs it."""
+
+import os
+import re
+import signal
+from pathlib import Path
+
+from .audit import OPERATOR, Audit
+from .kube import CHECKOUT, DEPLOYMENTS, PODS, Kube, Object, eventually
+
+NAMESPACE, NAME = "tidegate-system", "tidegate-operator"
+SELECTOR = f"app.kubernetes.io/name={NAME}"
+INSTALLED = ("crds", "manifests/cluster", "manifests/operator")
+# The kubelet asks for a pod's ConfigMaps, Secrets and tokens before the authorizer knows the pod: its 403s are its own.
+READS = re.compile(r'apiserver_request_total\{(?=[^}]*code="403")(?=[^}]*verb="(?:GET|LIST|WATCH)")[^}]*\} (\S+)')
+NODES_OWN = ('resource="configmaps"', 'resource="secrets"', 'resource="nodes"', 'resource="csinodes"')
+
+
+class Operator:
+    """The running operator; `restart` and `kill` leave another process in its place."""
+
+    def __init__(self, kube: Kube) -> None:
+        self._kube = kube
+        self._audit = Audit(kube.audit_log)
+        self._refused_reads = self._count_refused_reads()
+
+    def install(self) -> None:
+        """CRD, policies, role and Deployment; a Deployment that is there gets a fresh pod, as its tag may be new."""
+        before = self._kube.get(f"{DEPLOYMENTS.format(NAMESPACE)}/{NAME}")
+        for directory in INSTALLED:
+            self._kube.must("apply", "--server-side", "--force-conflicts", "-k", str(CHECKOUT / directory))
+        self._kube.must("wait", "--for=condition=Established", "crd/llmservices.tidegate.dev", "--timeout=120s")
+        if before:
+            self.restart()
+        self.wait_running()
+
+    def uninstall(self) -> None:
+        """Remove the operator alone; CRD and policies stay, as docs tell users."""
+        self._kube.must("delete", "-k", str(CHECKOUT / INSTALLED[-1]), "--timeout=120s")
+
+    def wait_running(self) -> Object:
+        """The pod, once it runs and has said that it has seen the cluster."""
+
+        def running() -> Object | None:
+            pods = [pod for pod in self._pods() if "deletionTimestamp" not in pod["metadata"]]
+            return pods[0] if len(pods) == 1 and _is_running(pods[0]) else None
+
+        pod = eventually("the operator runs", running)
+        eventually("the operator has listed the cluster", lambda: "first list is in" in self.log())
+        return pod
+
+    def restart(self) -> None:
+        """Delete its pod, which gets SIGTERM, and wait for the next."""
+        self._kube.must("-n", NAMESPACE, "delete", "pod", "-l", SELECTOR, "--wait=true")
+        self.wait_running()
+
+    def kill(self) -> None:
+        """SIGKILL, as when a node is short of memory; wait for the container's next start (the kubelet backs off)."""
+        pod = self.wait_running()
+        before = _restarts(pod)
+        for pid in _processes(pod["metadata"]["uid"]):
+            os.kill(pid, signal.SIGKILL)
+
+        def again() -> bool:
+            now = self._kube.get(f"{PODS.format(NAMESPACE)}/{pod['metadata']['name']}")
+            return bool(now and _restarts(now) > before and _is_running(now))
+
+        eventually("the kubelet starts the killed operator again", again)
+        self.wait_running()
+
+    def stop(self) -> None:
+        """Scale it to 0 and wait until no process is left. `start` brings it back."""
+        self._kube.must("-n", NAMESPACE, "scale", f"deployment/{NAME}", "--replicas=0")
+        eventually("the operator is gone", lambda: not self._pods())
+
+    def start(self) -> None:
+        self._kube.must("-n", NAMESPACE, "scale", f"deployment/{NAME}", "--replicas=1")
+        self.wait_running()
+
+    def log(self, *, previous: bool = False) -> str:
+        more = ("--previous",) if previous else ()
+        return self._kube.kubectl("-n", NAMESPACE, "logs", f"deployment/{NAME}", "--tail=-1", *more).stdout
+
+    def refused_calls(self) -> list[str]:
+        """Requests that its role did not allow, since this object was made.
+
+        Writes are in the audit log; reads are not, so the API server's own count of refused reads must not have grown.
+        """
+        refused = [call for call in self._audit.calls(user=OPERATOR) if call.code == 403]
+        # What a dying namespace refuses it refuses to everyone, whatever their role.
+        writes = [str(call) for call in refused if "because it is being terminated" not in call.message]
+        now = self._count_refused_reads()
+        reads = [f"{series} ({count})" for series, count in now.items() if count > self._refused_reads.get(series, 0)]
+        return writes + reads
+
+    def _count_refused_reads(self) -> dict[str, float]:
+        found = READS.finditer(self._kube.raw("metrics"))
+        series = ((match[0].rpartition(" ")[0], float(match[1])) for match in found)
+        return {name: count for name, count in series if not any(own in name for own in NODES_OWN)}
+
+    def _pods(self) -> list[Object]:
+        return self._kube.items(PODS.format(NAMESPACE), labelSelector=SELECTOR)
+
+
+def _is_running(pod: Object) -> bool:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or []
+    return bool(statuses) and all("running" in s["state"] and s["ready"] for s in statuses)
+
+
+def _restarts(pod: Object) -> int:
+    return sum(s["restartCount"] for s in (pod.get("status") or {}).get("containerStatuses") or [])
+
+
+def _processes(uid: str) -> list[int]:
+    """The operator's processes on this machine: in the pod's cgroup, and not its sandbox."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            inside = uid in (entry / "cgroup").read_text().replace("_", "-")
+            ours = inside and b"tidegate" in (entry / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if ours:
+            found.append(int(entry.name))
+    assert found, "the operator's process is not on this machine: it cannot be killed from here"
+    return found

@@ -1,0 +1,183 @@
+"""The order of events: a watch from a fixed resourceVersion, and what was true after each of them."""
+
+import json
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.api import names
+
+from .kube import DEPLOYMENTS, PODS, Kube, Object, eventually, kubectl_command
+
+Test = Callable[[Object], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One change. `version` is the store's own revision, which orders the events of all kinds among each other."""
+
+    version: int
+    kind: str
+    type: str
+    object: Object
+
+    @property
+    def name(self) -> str:
+        return str(self.object["metadata"]["name"])
+
+    def __str__(self) -> str:
+        status, ready = state(self.object), "Ready" if is_ready(self.object) else "not Ready"
+        more = f" state={status} {ready}" if self.kind == "Pod" else f" replicas={self.object['spec'].get('replicas')}"
+        return f"{self.version} {self.type} {self.kind} {self.name}{more}{' terminating' * is_going(self.object)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """All pods as they were after `event`; the first moment, before all events, has none."""
+
+    event: Event | None
+    pods: dict[str, Object]
+
+    def count(self, test: Test) -> int:
+        return sum(map(test, self.pods.values()))
+
+    def __str__(self) -> str:
+        rows = (f"{n}: {state(p)}{', Ready' * is_ready(p)}{', going' * is_going(p)}" for n, p in self.pods.items())
+        return f"after {self.event}: " + "; ".join(rows)
+
+
+def state(pod: Object) -> str:
+    return str((pod["metadata"].get("labels") or {}).get(names.STATE, ""))
+
+
+def is_going(item: Object) -> bool:
+    return "deletionTimestamp" in item["metadata"]
+
+
+def is_ready(pod: Object) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def is_serving(pod: Object) -> bool:
+    """Takes new requests and is not about to go. A pod without our labels serves while it is Ready."""
+    return state(pod) in (names.SERVING, "") and is_ready(pod) and not is_going(pod)
+
+
+def is_draining(pod: Object) -> bool:
+    return state(pod) == names.DRAINING and not is_going(pod)
+
+
+def is_standing(pod: Object) -> bool:
+    """Not terminating: what maxSurge counts."""
+    return not is_going(pod)
+
+
+def exists(pod: Object) -> bool:
+    return True
+
+
+class Record:
+    """Pods and Deployments that `labels` select, from the moment of its making until `close`."""
+
+    def __init__(self, kube: Kube, namespace: str, labels: str) -> None:
+        self._kube, self._labels = kube, labels
+        self._paths = {"Pod": PODS.format(namespace), "Deployment": DEPLOYMENTS.format(namespace)}
+        self._events: list[Event] = []
+        self._first: dict[str, dict[str, Object]] = {}
+        self._newest: dict[str, dict[str, Object]] = {}
+        self._watches: list[subprocess.Popen[str]] = []
+        self._readers: list[threading.Thread] = []
+        for kind, path in self._paths.items():
+            found = kube.get(path, labelSelector=labels)
+            assert found is not None
+            self._first[kind] = {item["metadata"]["name"]: item for item in found["items"]}
+            self._newest[kind] = dict(self._first[kind])
+            self._watch(kind, path, found["metadata"]["resourceVersion"])
+
+    def _watch(self, kind: str, path: str, version: str) -> None:
+        query = f"watch=1&resourceVersion={version}&timeoutSeconds=3600&labelSelector={self._labels}"
+        watch = subprocess.Popen(kubectl_command("get", "--raw", f"/{path}?{query}"), stdout=subprocess.PIPE, text=True)
+        reader = threading.Thread(target=self._read, args=(kind, watch), daemon=True)
+        self._watches.append(watch)
+        self._readers.append(reader)
+        reader.start()
+
+    def _read(self, kind: str, watch: subprocess.Popen[str]) -> None:
+        assert watch.stdout is not None
+        for line in watch.stdout:
+            body: dict[str, Any] = json.loads(line)
+            item = body["object"]
+            event = Event(int(item["metadata"].get("resourceVersion", 0)), kind, body["type"], item)
+            self._events.append(event)
+            if event.type == "DELETED":
+                self._newest[kind].pop(event.name, None)
+            elif event.type != "ERROR":
+                self._newest[kind][event.name] = item
+
+    def catch_up(self) -> None:
+        """Wait until everything that has happened up to now is in the record."""
+        eventually("the record has seen what a list shows", self._caught_up)
+        assert not any(event.type == "ERROR" for event in self._events), self._events[-1]
+
+    def _caught_up(self) -> bool:
+        assert all(watch.poll() is None for watch in self._watches), "a watch ended: the record has a hole"
+        for kind, path in self._paths.items():
+            seen = {name: item["metadata"]["resourceVersion"] for name, item in list(self._newest[kind].items())}
+            there = self._kube.items(path, labelSelector=self._labels)
+            if seen != {item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in there}:
+                return False
+        return True
+
+    def close(self) -> None:
+        for watch in self._watches:
+            watch.terminate()
+            watch.wait()
+        for reader in self._readers:
+            reader.join()
+
+    # -- questions, to be asked after catch_up
+
+    def events(self, kind: str | None = None) -> list[Event]:
+        """In the order in which the store took them."""
+        return sorted((e for e in list(self._events) if kind in (None, e.kind)), key=lambda event: event.version)
+
+    def moments(self) -> Iterator[Moment]:
+        """The state before all events, then after each event of a pod."""
+        pods = dict(self._first["Pod"])
+        yield Moment(None, dict(pods))
+        for event in self.events("Pod"):
+            if event.type == "DELETED":
+                pods.pop(event.name, None)
+            else:
+                pods[event.name] = event.object
+            yield Moment(event, dict(pods))
+
+    def fewest(self, test: Test) -> tuple[int, Moment]:
+        """The lowest count of such pods, and the moment when it was reached."""
+        return min(((moment.count(test), moment) for moment in self.moments()), key=lambda found: found[0])
+
+    def most(self, test: Test) -> tuple[int, Moment]:
+        return max(((moment.count(test), moment) for moment in self.moments()), key=lambda found: found[0])
+
+    def removals(self) -> list[Event]:
+        """The event by which each pod began to go: its first with a deletionTimestamp, or its end without one."""
+        gone: dict[str, Event] = {}
+        for event in self.events("Pod"):
+            if is_going(event.object) or event.type == "DELETED":
+                gone.setdefault(event.object["metadata"]["uid"], event)
+        return list(gone.values())
+
+    def creations(self) -> list[Event]:
+        return [event for event in self.events("Pod") if event.type == "ADDED"]
+
+    def drained_pods(self) -> list[str]:
+        """Names of the pods that were withdrawn, in order."""
+        found = (e.name for e in self.events("Pod") if state(e.object) == names.DRAINING)
+        return list(dict.fromkeys(found))
+
+
+MakeRecord = Callable[[str], Record]
+"""The fixture `record`: begins a record of what a label selector selects in the test's namespace."""
