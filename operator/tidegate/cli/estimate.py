@@ -1,0 +1,196 @@
+"""`tidegate estimate`: percentiles and a grace period from a file of drain times, as the operator would reckon them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from tidegate.core.estimate.drain_term import DrainTerm, drain_term, percent
+from tidegate.core.estimate.histogram import LONGEST, Histogram, Sample
+from tidegate.core.estimate.survival import Estimate, estimate
+
+DESCRIPTION = """\
+Read how long drains took, one a line, and say what terminationGracePeriodSeconds they ask for.
+
+A line is `seconds`, or `seconds,censored` for a drain that was cut or lost from sight, so that it lasted at least so
+long; instead of the word `censored`, 1 and 0 may tell them apart. Blank lines and # comments are left out. The order
+of the lines does not matter: all weigh the same.
+"""
+_NUMBER = re.compile(r"(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_CENSORED = {"censored": True, "1": True, "true": True, "0": False, "false": False, "": False}
+_HEADER = re.compile(r"seconds(\s*,\s*censored)?", re.ASCII | re.IGNORECASE)
+
+
+class Rubbish(ValueError):
+    """A line that is no sample; the text says which and why."""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Register the subcommand."""
+    parser = subparsers.add_parser(
+        "estimate",
+        help="percentiles and a grace period from a file of drain times",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("file", metavar="FILE", help="the file, - for standard input")
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="default: table")
+    terms = parser.add_argument_group("terms of the grace period, in seconds")
+    terms.add_argument("--prior", metavar="S", type=_above_zero, default=120.0, help="declared drain term, default 120")
+    terms.add_argument("--propagation", metavar="S", type=_seconds, default=5.0, help="default 5")
+    terms.add_argument("--teardown", metavar="S", type=_seconds, default=10.0, help="default 10")
+    terms.add_argument("--safety", metavar="S", type=_seconds, default=5.0, help="default 5")
+    terms.add_argument("--max", metavar="S", type=_above_zero, default=600.0, help="cap of the sum, default 600")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Exit code: 0, or 2 for input that cannot be used."""
+    fixed = {"propagation": args.propagation, "teardown": args.teardown, "safety": args.safety}
+    cap = math.floor(args.max) - sum(math.ceil(seconds) for seconds in fixed.values())
+    if cap < 0:
+        return _refuse(f"--max {args.max:g} is less than propagation, teardown and safety together: raise it")
+    try:
+        samples = _read(args.file)
+    except Rubbish as error:
+        return _refuse(f"{_name(args.file)}: {error}")
+    except OSError as error:
+        return _refuse(f"{args.file}: {error.strerror or error}")
+    if not samples:
+        return _refuse(f"{_name(args.file)}: holds no samples; a line is `seconds` or `seconds,censored`")
+    found = estimate(Histogram().add(samples), args.prior)
+    term = drain_term(found, prior=args.prior, cap=float(cap))
+    # Each term is rounded up by itself, as in status, so that they add up before the reader's eyes.
+    terms: list[dict[str, Any]] = [
+        {"name": "propagation", "seconds": math.ceil(fixed["propagation"]), "source": "Declared"},
+        {"name": "drain", "seconds": math.ceil(term.seconds), "source": term.source, "reason": term.reason.value},
+        {"name": "teardown", "seconds": math.ceil(fixed["teardown"]), "source": "Declared"},
+        {"name": "safety", "seconds": math.ceil(fixed["safety"]), "source": "Declared"},
+    ]
+    if args.output == "json":
+        print(json.dumps(_document(found, term, terms), indent=2))
+    else:
+        print("\n".join(_table(found, term, terms, args.max)))
+    return 0
+
+
+def _document(found: Estimate, term: DrainTerm, terms: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "p50": _rounded(found.p50),
+        "p90": _rounded(found.p90),
+        "p99": _rounded(found.p99),
+        "p99Upper": _rounded(found.p99_upper),
+        "n": found.n,
+        "nEffective": round(found.n_effective, 1),
+        "censored": found.censored,
+        "covers": math.floor(found.covers * 1e4 + 1e-6) / 1e4,
+        "truncated": found.truncated,
+        "terminationGracePeriodSeconds": sum(t["seconds"] for t in terms),
+        "terms": terms,
+        "capped": term.capped,
+        "message": term.message,
+    }
+
+
+def _table(found: Estimate, term: DrainTerm, terms: list[dict[str, Any]], cap: float) -> Iterator[str]:
+    yield f"samples          {found.n}, {found.censored} of them censored; effective {found.n_effective:.0f}"
+    yield f"they cover       {_covers(found)}"
+    yield ""
+    for name, value in (("P50", found.p50), ("P90", found.p90), ("P99", found.p99)):
+        yield f"{name:<17}{_seconds_or(value, 'beyond the reach of these drains')}"
+    yield f"P99, 95 % bound  {_seconds_or(found.p99_upper, 'none')}"
+    yield ""
+    yield f"terminationGracePeriodSeconds: {sum(t['seconds'] for t in terms)}"
+    for entry in terms:
+        yield f"  {entry['name']:<12}{entry['seconds']:>5}  {entry['source']}"
+    yield ""
+    yield f"drain term: {term.message}."
+    if term.capped:
+        yield f"It should be {math.ceil(term.target)} s; the cap of the sum, {cap:g} s, holds it down."
+    if found.truncated:
+        yield "Too many of the longest drains were cut to tell a P99: give them more time, then measure again."
+
+
+def _covers(found: Estimate) -> str:
+    reach = f"up to P{percent(found.covers)} with 95 % confidence" if found.covers >= 0.01 else "nothing yet"
+    if found.covers >= 0.99:
+        return reach
+    if found.truncated:
+        return f"{reach}; what lies beyond was cut"
+    return f"{reach}; for a P99 it takes 299 uncut drains"
+
+
+def _read(file: str) -> list[Sample]:
+    if file == "-":
+        return list(_samples(sys.stdin.buffer))
+    with Path(file).open("rb") as stream:
+        return list(_samples(stream))
+
+
+def _samples(stream: IO[bytes] | Iterable[bytes]) -> Iterator[Sample]:
+    header_allowed = True
+    for number, raw in enumerate(stream, start=1):
+        try:
+            text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError:
+            raise Rubbish(f"line {number}: not UTF-8 text") from None
+        line = text.split("#", 1)[0].strip()
+        if line and not (header_allowed and _HEADER.fullmatch(line)):
+            try:
+                yield _sample(line)
+            except ValueError as error:
+                raise Rubbish(f"line {number}: {error}") from None
+        header_allowed = header_allowed and not line
+
+
+def _sample(line: str) -> Sample:
+    first, comma, second = (part.strip() for part in line.partition(","))
+    if not _NUMBER.fullmatch(first):
+        raise ValueError(f"{_quoted(first)} is not a number of seconds (a plain one, such as 41.5)")
+    flag = _CENSORED.get(second.lower())
+    if flag is None or (comma and not second):
+        raise ValueError(f"{_quoted(second)} after the comma: it has to be `censored`, 1 or 0")
+    if float(first) > LONGEST:
+        raise ValueError(f"{_quoted(first)} seconds are more than a week: a drain time in other units?")
+    return Sample(float(first), flag)
+
+
+def _quoted(text: str) -> str:
+    shown = text if len(text) <= 40 else text[:37] + "..."
+    return ascii(shown)
+
+
+def _refuse(reason: str) -> int:
+    print(f"tidegate estimate: {reason}", file=sys.stderr)
+    return 2
+
+
+def _name(file: str) -> str:
+    return "standard input" if file == "-" else file
+
+
+def _seconds(text: str) -> float:
+    if not _NUMBER.fullmatch(text) or float(text) > LONGEST:
+        raise argparse.ArgumentTypeError(f"{_quoted(text)} is not a number of seconds from 0 to a week")
+    return float(text)
+
+
+def _above_zero(text: str) -> float:
+    seconds = _seconds(text)
+    if seconds <= 0:
+        raise argparse.ArgumentTypeError("has to be above 0 seconds")
+    return seconds
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 2)
+
+
+def _seconds_or(value: float | None, otherwise: str) -> str:
+    return otherwise if value is None else f"{value:.1f} s"
