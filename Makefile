@@ -15,7 +15,7 @@ WITH_CLUSTER := trap 'test -n "$${KEEP:-}" || dev/cluster down' EXIT; dev/cluste
 # Not `make images`: a line that calls make runs even under `make -n`, and would then really start a cluster.
 IMAGES := dev/image operator; dev/image testapp
 
-.PHONY: help setup machine lint format test test-fast test-cluster test-long demo images clean lock
+.PHONY: help setup machine lint format test test-fast test-cluster test-long demo mutants images clean lock
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
@@ -38,7 +38,7 @@ lint: setup ## formatting, lints, types, layers, and whether generated files are
 	$(BIN)/mypy
 	MYPYPATH=dev $(BIN)/mypy -p devcluster
 	$(BIN)/lint-imports
-	$(BIN)/tidegate crd --check
+	$(BIN)/tidegate crd --check --reference docs/reference.md
 
 format: setup ## let ruff repair and format
 	$(BIN)/ruff check --fix .
@@ -58,6 +58,9 @@ test-long: lint ## `test`, and the tests that take many minutes
 
 demo: setup ## a rollout under load to look at; KEEP=1 keeps the cluster
 	@$(WITH_CLUSTER); $(IMAGES); dev/demo
+
+mutants: setup ## take each lock, precondition and wait of the operator away, and see a test turn red
+	$(BIN)/python dev/mutants
 
 images: setup ## pack the images and load them into the cluster that is up
 	$(IMAGES)
