@@ -10,9 +10,9 @@ from tidegate.api import names
 from tidegate.api.conditions import ConditionType, Reason
 from tidegate.api.drain import OnExpiry
 
-from . import times
+from . import template, times
 from .model import Pod
-from .plan import Plan
+from .plan import Plan, outdated
 from .view import View, by_age, failure
 
 
@@ -221,6 +221,23 @@ def _further(plan: Plan) -> Iterable[Condition]:
             True,
             "PoliciesMissing",
             f"Not in force: {', '.join(s.locks_missing)}. One pod is drained at a time; apply manifests/cluster",
+        )
+    if view.target is not None and view.target_pods and outdated(view, view.target):
+        yield Condition(
+            ConditionType.TEMPLATE_OUTDATED,
+            True,
+            "RenderedBefore",
+            f"Pods of {view.target.name} were rendered by an older operator or with older numbers of spec.drain; they "
+            "stay as they are until the next revision, or set spec.rollout.restartedAt",
+        )
+    container = template.serving_container(s.spec)
+    if container is not None and template.readiness_ignores_drains(s.spec, container):
+        yield Condition(
+            ConditionType.READINESS_NOT_DRAIN_AWARE,
+            True,
+            "OwnReadinessProbe",
+            f"Container {container['name']} has a readiness probe of its own: whoever routes by readiness alone keeps "
+            f"sending to a draining pod; probe {names.READY_PATH} of the contract's port, or remove the probe",
         )
     if s.foreign_services:
         yield Condition(

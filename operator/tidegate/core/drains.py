@@ -79,6 +79,9 @@ def outcome(view: View, pod: Pod, record: DrainRecord) -> OutcomeRecord | None:
     """How the drain ended, or None while it runs."""
     now = view.s.now
     reading = view.s.readings.get(pod.uid)
+    if pod.release:
+        cut = reading.in_flight if reading is not None else None
+        return _ended(now, record, Outcome.RELEASED, cut, reading.oldest_seconds if reading is not None else None)
     if view.holds_no_work(pod):
         gone = record.instance is not None
         return _ended(now, record, Outcome.VANISHED if gone else Outcome.NO_WORK, None if gone else 0)
@@ -94,6 +97,11 @@ def outcome(view: View, pod: Pod, record: DrainRecord) -> OutcomeRecord | None:
         oldest = reading.oldest_cut_seconds or reading.oldest_seconds
         return _ended(now, record, Outcome.EXPIRED, reading.cut + reading.in_flight, oldest)
     return None
+
+
+def foreign(pod: Pod, reading: Reading) -> DrainRecord:
+    """The record of a drain that somebody else began, good for undoing it."""
+    return DrainRecord(reading.drain_id or "", reading.instance, DrainReason.MANUAL, pod.unready_since or 0.0, None)
 
 
 def no_work(view: View, record: DrainRecord) -> OutcomeRecord:

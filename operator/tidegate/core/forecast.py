@@ -12,7 +12,8 @@ from typing import Final
 from tidegate.api import names
 
 from . import actions as a
-from . import bound
+from . import bound, render
+from .grace import grace_period
 from .model import ContainerStatus, Deployment, Pod, Reading, ReplicaSet, Snapshot
 from .plan import plan
 
@@ -130,11 +131,11 @@ class _World:
         return f"apply {action.kind} {action.name}" if isinstance(action, a.ApplyChild) else ""
 
     def _refresh(self, action: a.CreateRevision) -> str:
-        from . import render
-
         held = next(d for d in self.s.deployments if d.revision == action.revision)
         owner = render.Owner(self.s.namespace, self.s.name, self.s.uid)
-        self.deployments(replace(held, rendered=render.digest(owner, self.s.spec, held.revision)))
+        rendered = render.digest(owner, self.s.spec, held.revision)
+        grace = grace_period(self.s.spec).seconds
+        self.deployments(replace(held, rendered=rendered, grace_seconds=grace))
         return f"write the template of {held.name} anew, since it is at 0"
 
     def controllers(self) -> None:

@@ -60,6 +60,8 @@ class Pod:
     ip: str = ""
     ready_since: float | None = None
     """None while the pod is not Ready."""
+    unready_since: float | None = None
+    """When it turned NotReady; None while Ready or not known."""
     unschedulable: str = ""
     """The scheduler's message while the pod finds no node."""
     any_running: bool = False
@@ -92,6 +94,7 @@ class Deployment:
     source: str
     created: float
     released: frozenset[str] = frozenset()
+    grace_seconds: int = 0
     rendered: str = ""
     """Digest of what the operator rendered, to tell whether it would render the same today."""
     failure: str = ""

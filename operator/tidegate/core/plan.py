@@ -31,6 +31,7 @@ from .actions import (
     Scale,
     Withdraw,
 )
+from .grace import grace_period
 from .model import Deployment, Snapshot
 from .view import View, by_age
 
@@ -69,6 +70,7 @@ def plan(s: Snapshot) -> Plan:
     _children(draft)
     _pay(draft)
     _running_drains(draft)
+    _strays(draft)
     if not view.blocked and not draft.actions:
         # Counts are only trusted when nothing is about to change them in this same pass.
         if view.paused:
@@ -152,6 +154,26 @@ def _running_drains(draft: _Draft) -> None:
             draft.wake.append(pod.drain.deadline + drains.EXPIRY_SLACK - view.s.now)
 
 
+def _strays(draft: _Draft) -> None:
+    """Pods labelled serving that somebody else drains: NotReady, so asked once; undrained, or replaced when sealed."""
+    view = draft.view
+    for pod in by_age(view.alive):
+        if pod.state != names.SERVING or pod.unready_since is None or view.holds_no_work(pod):
+            continue
+        heard = [x.at for x in (view.s.readings.get(pod.uid), view.s.troubles.get(pod.uid)) if x is not None]
+        if not heard or max(heard) < pod.unready_since:
+            draft.questions.extend(victims.questions(view, [pod]))
+            continue
+        reading = view.s.readings.get(pod.uid)
+        if reading is None or reading.state not in ("draining", "sealed"):
+            continue
+        if reading.state == "draining" and reading.drain_id:
+            order = drains.order(view, pod, drains.foreign(pod, reading), undo=True)
+            draft.orders.extend([order] if order else [])
+        else:
+            draft.actions.append(Withdraw(pod.name, pod.uid, drains.begin(view, pod, DrainReason.MANUAL)))
+
+
 def _wanted_back(view: View) -> set[str]:
     """Draining pods of the wanted revision that are missed: the latest first, since it has lost the least.
 
@@ -172,7 +194,7 @@ def _grow(draft: _Draft) -> None:
     target = view.target
     if target is None:
         return
-    if target.replicas == 0 and not view.target_pods and _outdated(view, target):
+    if target.replicas == 0 and not view.target_pods and _to_refresh(view, target):
         draft.actions.append(CreateRevision(target.revision, view.source, 0, refresh=True))
         return
     room = _room(view, draft.returning)
@@ -204,7 +226,12 @@ def _kept(view: View, d: Deployment) -> frozenset[str]:
     return frozenset(uid for uid in d.released if uid in present)
 
 
-def _outdated(view: View, target: Deployment) -> bool:
+def _to_refresh(view: View, target: Deployment) -> bool:
+    return outdated(view, target) or target.grace_seconds != grace_period(view.s.spec).seconds
+
+
+def outdated(view: View, target: Deployment) -> bool:
+    """Whether today's operator and drain numbers would render this revision in another way."""
     owner = render.Owner(view.s.namespace, view.s.name, view.s.uid)
     return target.rendered != render.digest(owner, view.s.spec, target.revision)
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from tidegate.api import names
 from tidegate.api.resource import DisruptionMode, LLMServiceSpec
 
-from .grace import GracePeriod, grace_period
+from .grace import GracePeriod
 from .template import port_number, serving_container
 
 NO_DEADLINE: Final = 2147483647
@@ -132,8 +132,8 @@ def deployment(owner: Owner, spec: LLMServiceSpec, revision: Revision, replicas:
 
 
 def digest(owner: Owner, spec: LLMServiceSpec, revision: str) -> str:
-    """Names what would be rendered today, the key aside, which is a secret's."""
-    template = pod_template(owner, spec, Revision(revision, "", grace_period(spec), ""))
+    """Names what would be rendered today: without the key, a secret's, and the grace period, compared by itself."""
+    template = pod_template(owner, spec, Revision(revision, "", GracePeriod((), 0), ""))
     return hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -46,6 +46,20 @@ def port_number(container: Mapping[str, Any], port: int | str) -> int | None:
     return next((p["containerPort"] for p in container.get("ports") or [] if p.get("name") == port), None)
 
 
+def readiness_ignores_drains(spec: LLMServiceSpec, container: Mapping[str, Any]) -> bool:
+    """Whether the readiness that will be in force does not ask the drain contract."""
+    own = container.get("readinessProbe")
+    contract = port_number(container, spec.drain.native.port)
+    if own is not None:
+        get = own.get("httpGet") or {}
+        return get.get("path") != names.READY_PATH or port_number(container, get.get("port", 0)) != contract
+    wanted = spec.probes.readiness
+    if wanted is None:
+        return False
+    elsewhere = wanted.port is not None and port_number(container, wanted.port) != contract
+    return elsewhere or (wanted.path or names.READY_PATH) != names.READY_PATH
+
+
 def findings(spec: LLMServiceSpec) -> tuple[Finding, ...]:
     """All conflicts of the template with what Tidegate adds, in the order of the template."""
     return tuple(_findings(spec))
