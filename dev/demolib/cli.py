@@ -20,6 +20,7 @@ from .view import Screen
 EPILOG = """\
 environment:
   KEEP=1              leave the service running under Tidegate, to look at
+  FAST=1              as --fast
   CI=true             a line per change instead of a live view (so too without a terminal)
   TIDEGATE_...        which cluster: see `dev/cluster --help`
 
@@ -65,7 +66,7 @@ async def _until_signalled(work: Coroutine[None, None, int]) -> int:
 
 
 async def _demo(console: Console, options: argparse.Namespace, *, live: bool) -> int:
-    plan = FAST if options.fast else LONG
+    plan = FAST if options.fast or os.environ.get("FAST") else LONG
     keep = bool(os.environ.get("KEEP"))
     async with Api.open() as api:
         console.print("Installing the CRD, the policies and the operator; removing what an earlier demo left ...")

@@ -70,6 +70,7 @@ class Act:
             await self._until(self._over, plan.limit, "the rollout does not end")
             tally.finished = self.clock.now
             await asyncio.sleep(AFTERGLOW_SECONDS)
+            tally.ended = self.clock.now
         finally:
             for task in (*watchers, *self._readers.values()):
                 task.cancel()

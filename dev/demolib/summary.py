@@ -30,15 +30,15 @@ def figures(tally: Tally) -> dict[str, str]:
     rollout: dict[str, Any] = tally.service.get("status", {}).get("rollout", {})
     took = (tally.finished or 0) - (tally.applied or 0)
     bound, seconds = rollout.get("boundSeconds"), rollout.get("seconds")
-    ratio = f"{bound} s ({bound / seconds:.0%} of it)" if bound and seconds else ABSENT
+    ratio = f"{bound} of {seconds} s ({bound / seconds:.0%})" if bound and seconds else ABSENT
     return {
         "streams complete": str(tally.whole),
         "streams cut": str(tally.cut),
         "tokens in them, lost": str(tally.lost_tokens),
         "requests refused or reset": str(tally.refused),
         "still running at the end, on new pods": str(tally.running),
-        "rollout": f"{seconds if seconds else round(took)} s",
-        "what no schedule could beat": ratio,
+        "rollout, until the last old pod is gone": f"{took:.0f} s",
+        "of the operator's own time, what no schedule beats": ratio,
         "longest drain": f"{longest(tally)} s" if longest(tally) is not None else ABSENT,
         "pods at once, terminating ones included": str(tally.most_pods),
     }
@@ -63,6 +63,7 @@ def _recording(tally: Tally) -> dict[str, Any]:
 
     return {
         "rolloutSeconds": round((tally.finished or zero) - zero, 2),
+        "endSeconds": round((tally.ended or zero) - zero, 2),
         "figures": figures(tally),
         "pods": [
             {"name": p.name, "image": p.tag, "states": shifted(p.states), "inFlight": shifted(p.in_flight)}

@@ -54,6 +54,7 @@ class Tally:
     most_pods: int = 0
     applied: float | None = None
     finished: float | None = None
+    ended: float | None = None
     _known: set[str] = field(default_factory=set)
     _message: str = ""
 
