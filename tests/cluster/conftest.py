@@ -33,20 +33,27 @@ def operator(kube: Kube) -> Iterator[Operator]:
     assert not refused, "the operator's role is too small:\n" + "\n".join(refused)
 
 
+@pytest.fixture(scope="session")
+def leavings(kube: Kube) -> Iterator[list[Namespace]]:
+    """Namespaces on their way out, which is waited for once: a pod that drains in place takes a while to go."""
+    found: list[Namespace] = []
+    yield found
+    for item in found:
+        eventually(f"{item.name} is gone", lambda name=item.name: kube.get(f"api/v1/namespaces/{name}") is None)
+        shutil.rmtree(item.directory)
+
+
 @pytest.fixture
-def namespace(kube: Kube) -> Iterator[Namespace]:
-    """A namespace of the test's own; it and its logs are gone before the next test begins."""
+def namespace(kube: Kube, leavings: list[Namespace]) -> Iterator[Namespace]:
+    """A namespace of the test's own, deleted after it however it ends."""
     found = Namespace(kube, f"test-{secrets.token_hex(4)}")
     for directory in (found.directory, found.directory / "pods", found.directory / "clients"):
         directory.mkdir()
         directory.chmod(0o1777)
     kube.must("create", "namespace", found.name)
-    try:
-        yield found
-    finally:
-        kube.must("delete", "namespace", found.name, "--wait=false")
-        eventually("the namespace is gone", lambda: kube.get(f"api/v1/namespaces/{found.name}") is None)
-        shutil.rmtree(found.directory)
+    leavings.append(found)
+    yield found
+    kube.must("delete", "namespace", found.name, "--wait=false", "--ignore-not-found")
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from .kube import DEPLOYMENTS, PODS, Kube, Object, eventually, kubectl_command
 Test = Callable[[Object], bool]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Event:
     """One change. `version` is the store's own revision, which orders the events of all kinds among each other."""
 
@@ -27,13 +27,13 @@ class Event:
     def name(self) -> str:
         return str(self.object["metadata"]["name"])
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         status, ready = state(self.object), "Ready" if is_ready(self.object) else "not Ready"
         more = f" state={status} {ready}" if self.kind == "Pod" else f" replicas={self.object['spec'].get('replicas')}"
         return f"{self.version} {self.type} {self.kind} {self.name}{more}{' terminating' * is_going(self.object)}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Moment:
     """All pods as they were after `event`; the first moment, before all events, has none."""
 
@@ -43,7 +43,7 @@ class Moment:
     def count(self, test: Test) -> int:
         return sum(map(test, self.pods.values()))
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         rows = (f"{n}: {state(p)}{', Ready' * is_ready(p)}{', going' * is_going(p)}" for n, p in self.pods.items())
         return f"after {self.event}: " + "; ".join(rows)
 
@@ -120,10 +120,10 @@ class Record:
     def catch_up(self) -> None:
         """Wait until everything that has happened up to now is in the record."""
         eventually("the record has seen what a list shows", self._caught_up)
-        assert not any(event.type == "ERROR" for event in self._events), self._events[-1]
 
     def _caught_up(self) -> bool:
-        assert all(watch.poll() is None for watch in self._watches), "a watch ended: the record has a hole"
+        broken = [event.object.get("message") for event in list(self._events) if event.type == "ERROR"]
+        assert not broken and all(watch.poll() is None for watch in self._watches), f"the record has a hole: {broken}"
         for kind, path in self._paths.items():
             seen = {name: item["metadata"]["resourceVersion"] for name, item in list(self._newest[kind].items())}
             there = self._kube.items(path, labelSelector=self._labels)
