@@ -11,8 +11,9 @@ from tidegate.api.conditions import ConditionType, Reason
 from tidegate.api.drain import OnExpiry
 
 from . import template, times
+from .children import outdated
 from .model import Pod
-from .plan import Plan, outdated
+from .plan import Plan
 from .view import View, by_age, failure
 
 

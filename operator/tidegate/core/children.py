@@ -1,0 +1,61 @@
+"""The objects around the pods: Secret, Service, PodDisruptionBudget, and the Deployments' birth and end."""
+
+from . import counts, render, revision
+from .actions import Adopt, ApplyChild, CreateRevision, DeleteChild, DeleteDeployment, EnsureSecret
+from .draft import Draft
+from .grace import grace_period
+from .model import Deployment
+from .view import View
+
+
+def ensure_children(draft: Draft) -> None:
+    view = draft.view
+    s = view.s
+    for d in s.deployments:
+        if not d.adopted and not d.deleting:
+            draft.actions.append(Adopt(d.name, d.uid))
+    if view.blocked:
+        return
+    owner = render.Owner(s.namespace, s.name, s.uid)
+    if not s.has_secret:
+        draft.actions.append(EnsureSecret(render.secret_name(s.name)))
+    wanted = render.service(owner, s.spec)
+    if s.spec.service.create:
+        if not render.includes(s.live_service or {}, wanted):
+            draft.actions.append(ApplyChild("Service", wanted["metadata"]["name"], wanted))
+    elif s.live_service is not None:
+        meta = s.live_service["metadata"]
+        draft.actions.append(DeleteChild("Service", meta["name"], meta["uid"]))
+    wanted = render.disruption_budget(owner, s.spec)
+    if not render.includes(s.live_budget or {}, wanted):
+        draft.actions.append(ApplyChild("PodDisruptionBudget", s.name, wanted))
+    if view.target is None:
+        first = revision.name_hash(view.source, (d.revision for d in s.deployments))
+        count = 0 if view.paused else counts.room_for(view, 0)
+        draft.actions.append(CreateRevision(first, view.source, count))
+
+
+def refresh(draft: Draft) -> None:
+    """Write the template of the wanted revision anew while it stands at 0: an undo gets today's rendering."""
+    view = draft.view
+    target = view.target
+    if target is None or target.replicas or view.target_pods:
+        return
+    if outdated(view, target) or target.grace_seconds != grace_period(view.s.spec).seconds:
+        draft.actions.append(CreateRevision(target.revision, view.source, 0, refresh=True))
+
+
+def outdated(view: View, target: Deployment) -> bool:
+    """Whether today's operator and drain numbers would render this revision in another way."""
+    owner = render.Owner(view.s.namespace, view.s.name, view.s.uid)
+    return target.rendered != render.digest(owner, view.s.spec, target.revision)
+
+
+def prune(draft: Draft) -> None:
+    """Old revisions without pods stay for undo, up to revisionHistoryLimit; the newest are kept."""
+    view = draft.view
+    standing = {p.revision for p in view.s.pods}
+    idle = [d for d in view.old_deployments if d.replicas == 0 and d.revision not in standing and not d.deleting]
+    idle.sort(key=lambda d: (d.created, d.name))
+    for d in idle[: max(len(idle) - view.s.spec.rollout.revision_history_limit, 0)]:
+        draft.actions.append(DeleteDeployment(d.name, d.uid))

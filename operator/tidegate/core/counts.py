@@ -1,0 +1,71 @@
+"""The counts of the Deployments: lowered by what is drained, raised by what is missing.
+
+One free place becomes one new pod: min(R - staying, R + S - total).
+"""
+
+from tidegate.api import names
+
+from . import victims
+from .actions import DeletePod, Scale
+from .draft import Draft
+from .model import Deployment
+from .view import View, by_age
+from .withdrawal import release_empty, withdraw
+
+
+def room_for(view: View, returning: int) -> int:
+    missing = view.amounts.replicas - view.target_staying - returning
+    return max(min(missing, view.amounts.most_pods - view.total), 0)
+
+
+def pay(draft: Draft) -> None:
+    """Lower each Deployment by its drained pods, each once; delete those that stand though they are paid for."""
+    for d in draft.view.s.deployments:
+        drained = [p for p in draft.view.pods_of(d) if p.state == names.DRAINED]
+        unpaid = [p for p in drained if p.uid not in d.released]
+        if unpaid:
+            released = _kept(draft.view, d) | {p.uid for p in unpaid}
+            why = ", ".join(p.name for p in by_age(unpaid))
+            draft.actions.append(Scale(d.name, max(d.replicas - len(unpaid), 0), released, f"drained: {why}"))
+        elif drained and _settled(draft.view, d):
+            draft.actions.extend(DeletePod(p.name, p.uid) for p in by_age(drained))
+
+
+def _settled(view: View, d: Deployment) -> bool:
+    """Whether the ReplicaSet has seen the Deployment's present count, so that a DELETE makes no replacement."""
+    own = [r for r in view.s.replica_sets if r.deployment_uid == d.uid]
+    return bool(own) and all(r.observed for r in own) and sum(r.replicas for r in own) == d.replicas
+
+
+def _kept(view: View, d: Deployment) -> frozenset[str]:
+    present = {p.uid for p in view.s.pods}
+    return frozenset(uid for uid in d.released if uid in present)
+
+
+def grow(draft: Draft) -> None:
+    view = draft.view
+    target = view.target
+    if target is None or draft.actions:
+        return
+    room = room_for(view, draft.returning)
+    if room:
+        draft.actions.append(Scale(target.name, target.replicas + room, _kept(view, target), "pods wanted"))
+
+
+def hold_count(draft: Draft) -> None:
+    """Paused in the middle of a rollout: no pod changes its revision, but there are as many as are wanted."""
+    view = draft.view
+    staying = sum(view.staying(d) for d in view.s.deployments)
+    if staying < view.amounts.replicas:
+        room = min(view.amounts.replicas - staying - draft.returning, view.amounts.most_pods - view.total)
+        standing = [d for d in view.s.deployments if view.staying(d) and not d.deleting]
+        if room > 0 and standing:
+            newest = max(standing, key=lambda d: (d is view.target, d.created, d.name))
+            draft.actions.append(Scale(newest.name, newest.replicas + room, _kept(view, newest), "pods wanted"))
+    elif staying > view.amounts.most_pods:
+        spare = len(view.available) - view.amounts.least_serving
+        group = victims.surplus_while_paused(view)
+        limit = staying - view.amounts.replicas
+        limit -= release_empty(draft, group, limit)
+        if limit > 0 and not draft.actions:
+            withdraw(draft, group, limit, spare)

@@ -1,0 +1,22 @@
+"""A plan in the making: what the parts of the decision add to."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from .actions import Action, DrainOrder, Question
+from .view import View
+
+POLL_SECONDS: Final = 5.0
+"""How soon to look again while something is awaited that sends no event."""
+
+
+@dataclass(slots=True)
+class Draft:
+    view: View
+    returning: int = 0
+    """Draining pods that are asked to serve again: they count as staying."""
+    actions: list[Action] = field(default_factory=list)
+    orders: list[DrainOrder] = field(default_factory=list)
+    questions: list[Question] = field(default_factory=list)
+    unreachable: bool = False
+    wake: list[float] = field(default_factory=list)

@@ -1,0 +1,57 @@
+"""Drains that run, ours and those that strangers began."""
+
+from tidegate.api import names
+from tidegate.api.conditions import DrainReason
+
+from . import drains, victims
+from .actions import Withdraw
+from .draft import Draft
+from .view import View, by_age
+
+
+def running_drains(draft: Draft) -> None:
+    view = draft.view
+    back = _wanted_back(view)
+    draft.returning = len(back)
+    for pod in by_age(view.draining):
+        actions, order = drains.advance(view, pod, undo=pod.uid in back)
+        draft.actions.extend(actions)
+        if order is not None:
+            draft.orders.append(order)
+        if pod.drain is not None and pod.drain.deadline is not None:
+            draft.wake.append(pod.drain.deadline + drains.EXPIRY_SLACK - view.s.now)
+
+
+def strays(draft: Draft) -> None:
+    """Pods labelled serving that somebody else drains: NotReady, so asked once; undrained, or replaced when sealed."""
+    view = draft.view
+    for pod in by_age(view.alive):
+        if pod.state != names.SERVING or pod.unready_since is None or view.holds_no_work(pod):
+            continue
+        heard = [x.at for x in (view.s.readings.get(pod.uid), view.s.troubles.get(pod.uid)) if x is not None]
+        if not heard or max(heard) < pod.unready_since:
+            draft.questions.extend(victims.questions(view, [pod]))
+            continue
+        reading = view.s.readings.get(pod.uid)
+        if reading is None or reading.state not in ("draining", "sealed"):
+            continue
+        if reading.state == "draining" and reading.drain_id:
+            order = drains.order(view, pod, drains.foreign(pod, reading), undo=True)
+            draft.orders.extend([order] if order else [])
+        else:
+            draft.actions.append(Withdraw(pod.name, pod.uid, drains.begin(view, pod, DrainReason.MANUAL)))
+
+
+def _wanted_back(view: View) -> set[str]:
+    """Draining pods of the wanted revision that are missed: the latest first, since it has lost the least.
+
+    What a person drained by hand stays drained.
+    """
+    missing = view.amounts.replicas - view.target_staying
+    if missing <= 0 or view.blocked or view.target is None:
+        return set()
+    own = (DrainReason.ROLLOUT, DrainReason.SCALE_IN)
+    mine = [(p.drain.since, p) for p in view.target_pods if p.state == names.DRAINING and p.drain is not None]
+    mine = [(since, p) for since, p in mine if p.drain is not None and p.drain.reason in own]
+    mine.sort(key=lambda item: (-item[0], item[1].name))
+    return {p.uid for _, p in mine[:missing]}
