@@ -7,6 +7,7 @@ rendered, the Secret is there, every running pod answered a second ago and holds
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -16,6 +17,7 @@ from tidegate.api import names
 from tidegate.api.resource import LLMServiceSpec
 from tidegate.core import actions as a
 from tidegate.core import render, revision
+from tidegate.core.grace import grace_period
 from tidegate.core.model import (
     ContainerStatus,
     Deployment,
@@ -151,11 +153,16 @@ def deployment(tag: str, replicas: int, **fields: Any) -> Deployment:
         "uid": f"uid-chat-{tag}",
         "revision": tag,
         "replicas": replicas,
-        "source": revision.source(raw_spec(tag)),
         "created": NOW - 1000,
-        "rendered": render.digest(OWNER, spec(tag), tag),
     }
+    known["source"], known["rendered"], known["grace_seconds"] = _written(tag)
     return Deployment(**(known | fields))
+
+
+@functools.cache
+def _written(tag: str) -> tuple[str, str, int]:
+    """Source, digest and grace period of the revision with this image tag."""
+    return revision.source(raw_spec(tag)), render.digest(OWNER, spec(tag), tag), grace_period(spec(tag)).seconds
 
 
 def seen(held: Deployment) -> ReplicaSet:

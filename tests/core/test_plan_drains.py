@@ -20,6 +20,7 @@ from core.stories import (
     starting,
     story,
     told,
+    unready,
     waiting,
 )
 from tidegate.core import actions as a
@@ -202,6 +203,40 @@ def test_once_tokens_were_sent_the_deadline_stays():
     assert told(middle(spent(-5.1), spec=longer)) == ["redate v1-1"]
     pod = draining("v1-1")
     assert told(middle(pod, says(pod, cut=1), spec=longer)) == []
+
+
+def test_breaking_the_glass_lets_a_draining_pod_go_with_what_it_has():
+    pod = draining("v1-1", release="node is on fire")
+    outcome = only(middle(pod, says(pod, in_flight=4, oldest_seconds=12.0)), a.MarkDrained).outcome
+    assert (outcome.outcome, outcome.cut, outcome.oldest_cut_seconds) == ("Released", 4, 12.0)
+    silent = story("v2", pod, *several("v1", 3)[1:], serving("v2-1"), readings={"v1-1": None})
+    assert ended(silent) == ("Released", None, 60)
+
+
+def stray(**answer: object) -> Snapshot:
+    """A pod labelled serving that turned NotReady half a minute ago, and what it says."""
+    pod = unready("v1-3", unready_since=NOW - 30)
+    said = says(pod, **answer) if answer else None
+    return story("v1", *several("v1", 2), pod, readings={"v1-3": said})
+
+
+def test_a_serving_pod_that_turned_not_ready_is_asked_once():
+    assert [q.uid for q in plan(stray()).questions] == ["uid-v1-3"]
+    assert plan(stray(state="serving")).questions == ()
+    before = plan(stray(state="serving", at=NOW - 31))
+    assert [q.uid for q in before.questions] == ["uid-v1-3"]
+
+
+def test_a_pod_that_somebody_else_drains_is_undrained_under_that_id():
+    decided = plan(stray(state="draining", drain_id="a stranger's"))
+    assert told(decided) == []
+    (order,) = decided.orders
+    assert (order.pod, order.record.id, order.undo) == ("v1-3", "a stranger's", True)
+
+
+@pytest.mark.parametrize("state", ["sealed", "draining"])
+def test_one_that_cannot_be_undrained_is_drained_properly_and_so_replaced(state: str):
+    assert told(stray(state=state, drain_id=None)) == ["withdraw v1-3 (Manual)"]
 
 
 def paid(count: int, *uids: str) -> list:

@@ -196,30 +196,51 @@ def test_setting_surge_to_0_in_the_middle_recovers_a_rollout_without_capacity():
     assert told(story("v2", *several("v1", 3), homeless("v2-1"), spec=SERIAL)) == ["withdraw v1-1 (Rollout)"]
 
 
+PAUSED = {"rollout": {"paused": True}}
+
+
 def test_paused_keeps_old_pods_and_starts_no_new_ones_while_running_drains_go_on():
-    paused = {"rollout": {"paused": True}}
-    assert told(story("v2", *several("v1", 3), spec=paused)) == ["create v2 with 0"]
-    assert told(story("v2", *several("v1", 3), counts={"v2": 0}, spec=paused)) == []
-    assert told(story("v2", *several("v1", 3), serving("v2-1"), spec=paused)) == []
-    running = story("v2", draining("v1-1"), serving("v1-2"), serving("v1-3"), serving("v2-1"), spec=paused)
+    assert told(story("v2", *several("v1", 3), spec=PAUSED)) == ["create v2 with 0"]
+    assert told(story("v2", *several("v1", 3), counts={"v2": 0}, spec=PAUSED)) == []
+    assert told(story("v2", *several("v1", 3), serving("v2-1"), spec=PAUSED)) == []
+    running = story("v2", draining("v1-1"), serving("v1-2"), serving("v1-3"), serving("v2-1"), spec=PAUSED)
     assert [order.pod for order in plan(running).orders] == ["v1-1"]
 
 
 def test_paused_does_not_stop_the_first_creation_nor_a_scale_of_a_whole_service():
-    paused = {"rollout": {"paused": True}}
-    assert told(story("v1", spec=paused)) == ["create v1 with 3"]
-    assert told(story("v1", *several("v1", 2), spec=paused)) == ["raise v1 to 3"]
+    assert told(story("v1", spec=PAUSED)) == ["create v1 with 3"]
+    assert told(story("v1", *several("v1", 2), spec=PAUSED)) == ["raise v1 to 3"]
+    assert told(story("v1", *several("v1", 4), spec=PAUSED)) == ["withdraw v1-1 (ScaleIn)"]
+
+
+def test_paused_before_it_began_a_scale_out_takes_the_old_revision():
+    s = story("v2", *several("v1", 3), counts={"v2": 0}, spec={**PAUSED, "replicas": 5})
+    assert told(s) == ["raise v1 to 5"]
+
+
+def test_paused_in_its_middle_a_scale_out_takes_the_new_revision():
+    s = story("v2", *several("v1", 2), serving("v2-1"), spec={**PAUSED, "replicas": 5})
+    assert told(s) == ["raise v2 to 3"]
+
+
+def test_paused_a_scale_in_takes_old_pods_first():
+    s = story("v2", *several("v1", 4), serving("v2-1"), spec={**PAUSED, "replicas": 3})
+    assert told(s) == ["withdraw v1-1 (ScaleIn)", "withdraw v1-2 (ScaleIn)"]
+
+
+def test_paused_a_lost_pod_is_made_up_for():
+    assert told(story("v2", *several("v1", 2), counts={"v2": 0}, spec=PAUSED)) == ["raise v1 to 3"]
 
 
 def test_a_revision_at_0_is_written_anew_before_it_is_raised():
-    stale = deployment("v1", 0, rendered="by an older operator")
-    s = story("v1", *several("v2", 3), deployments=[stale, deployment("v2", 3)])
-    assert told(s) == ["refresh v1"]
+    for stale in (deployment("v1", 0, rendered="by an older operator"), deployment("v1", 0, grace_seconds=77)):
+        s = story("v1", *several("v2", 3), deployments=[stale, deployment("v2", 3)])
+        assert told(s) == ["refresh v1"]
     assert told(story("v1", *several("v2", 3), counts={"v1": 0})) == ["raise v1 to 1"]
 
 
 def test_a_revision_with_pods_is_never_written_anew():
-    stale = deployment("v1", 3, rendered="by an older operator")
+    stale = deployment("v1", 3, rendered="by an older operator", grace_seconds=77)
     assert told(story("v1", *several("v1", 3), deployments=[stale])) == []
 
 
