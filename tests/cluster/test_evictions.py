@@ -1,0 +1,79 @@
+"""Evictions, as `kubectl drain` of a node makes them, on a real cluster: an evicted pod ends its streams in place."""
+
+import httpx
+
+from cluster.harness.kube import PODS, REPLICASETS, eventually
+from cluster.harness.load import Load
+from cluster.harness.operator import Operator
+from cluster.harness.record import MakeRecord, is_serving
+from cluster.harness.service import Namespace, Service
+
+
+def evict(namespace: Namespace, pod: str) -> httpx.Response:
+    """By the Eviction API, which passes by the admission lock and asks the PodDisruptionBudget alone."""
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
+    return namespace.kube.call("POST", f"{PODS.format(namespace.name)}/{pod}/eviction", body)
+
+
+def test_an_evicted_pod_drains_in_place_within_its_grace_period(
+    operator: Operator, namespace: Namespace, record: MakeRecord
+) -> None:
+    service = Service(namespace, replicas=2).apply()
+    service.wait_settled()
+    watched = record(service.labels)
+    load = Load(namespace, service.name, streams=30).start().wait_running()
+    evicted, spared = (pod["metadata"]["name"] for pod in service.pods())
+    eventually("the pod has streams to lose", lambda: namespace.logs.running(evicted) >= 5)
+    first, second = evict(namespace, evicted), evict(namespace, spared)
+    assert first.status_code == httpx.codes.CREATED, first.text
+    assert second.status_code == httpx.codes.TOO_MANY_REQUESTS, second.text
+    eventually("the evicted pod is gone", lambda: evicted not in {p["metadata"]["name"] for p in service.pods()})
+    service.wait_settled()
+    result = load.stop()
+    watched.catch_up()
+
+    result.assert_whole()
+    (removal,) = watched.removals()
+    assert removal.name == evicted
+    assert removal.object["metadata"]["deletionGracePeriodSeconds"] == service.status["gracePeriod"]["seconds"]
+    assert sum(term["seconds"] for term in service.status["gracePeriod"]["terms"]) == 1 + 60 + 2 + 2
+    assert watched.drained_pods() == []
+    (creation,) = watched.creations()
+    fewest, moment = watched.fewest(is_serving)
+    assert fewest >= 1, moment
+    assert {pod["metadata"]["name"] for pod in service.pods()} == {spared, creation.name}
+    assert_ended_before_its_container(namespace, evicted)
+
+
+def assert_ended_before_its_container(namespace: Namespace, pod: str) -> None:
+    """preStop found streams, and SIGTERM, which the kubelet sends when preStop has returned, found none of them."""
+    lines = namespace.logs.of(pod)
+    (prestop,) = [line for line in lines if line["event"] == "prestop"]
+    (sigterm,) = [line for line in lines if line["event"] == "sigterm"]
+    assert len(prestop["streams"]) >= 3
+    held = {stream["id"] for stream in prestop["streams"]}
+    ended = {line["id"] for line in lines[: lines.index(sigterm)] if line["event"] == "stream-end" and line["whole"]}
+    assert held <= ended, held - ended
+    assert all(line["whole"] for line in lines if line["event"] == "stream-end")
+    assert namespace.events("FailedPreStopHook") == []
+
+
+def test_with_disruption_mode_hold_no_eviction_is_admitted(
+    operator: Operator, namespace: Namespace, record: MakeRecord
+) -> None:
+    """Until the operator has drained the pod: then the budget does not cover it any more."""
+    service = Service(namespace, replicas=2, more={"disruption": {"mode": "Hold"}}).apply()
+    service.wait_settled()
+    watched = record(service.labels)
+    for pod in service.pods():
+        answer = evict(namespace, pod["metadata"]["name"])
+        assert answer.status_code == httpx.codes.TOO_MANY_REQUESTS, answer.text
+    watched.catch_up()
+    assert watched.events() == []
+
+    before = {rs["metadata"]["uid"] for rs in namespace.kube.items(REPLICASETS.format(namespace.name))}
+    service.apply(more={"disruption": {"mode": "Budget"}})
+    pod = service.pods()[0]["metadata"]["name"]
+    eventually("the new budget lets one pod go", lambda: evict(namespace, pod).is_success)
+    service.wait_settled()
+    assert {rs["metadata"]["uid"] for rs in namespace.kube.items(REPLICASETS.format(namespace.name))} == before

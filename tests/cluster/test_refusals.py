@@ -1,0 +1,81 @@
+"""Commands that would take a pod away with requests in it, tried on a running service: each refused, with a way out."""
+
+from cluster.harness.audit import OPERATOR, Audit
+from cluster.harness.kube import REPLICASETS, eventually
+from cluster.harness.load import Load
+from cluster.harness.operator import Operator
+from cluster.harness.record import MakeRecord
+from cluster.harness.service import Namespace, Service
+from tidegate.api import names
+from tidegate.api.conditions import Outcome
+
+SCALE_INSTEAD = "kubectl scale llmservice chat --replicas=N"
+EDIT_INSTEAD = "Edit spec.template of LLMService chat instead"
+DELETE_INSTEAD = "To remove the service: kubectl delete llmservice chat"
+POD_INSTEAD = "change spec.replicas or spec.template of LLMService chat, or set its spec.rollout.restartedAt"
+REFUSED = {
+    "delete pod {pod}": POD_INSTEAD,
+    "delete pod {pod} --force --grace-period=0": POD_INSTEAD,
+    "delete pod {pod} --now": POD_INSTEAD,
+    "delete pods -l tidegate.dev/service=chat": POD_INSTEAD,
+    "scale deployment {deployment} --replicas=0": SCALE_INSTEAD,
+    "scale replicaset {replicaset} --replicas=0": SCALE_INSTEAD,
+    "set image deployment/{deployment} server=other:2": EDIT_INSTEAD,
+    "rollout restart deployment/{deployment}": "to restart its pods set spec.rollout.restartedAt there",
+    "delete deployment {deployment}": DELETE_INSTEAD,
+    "delete deployment {deployment} --cascade=orphan": DELETE_INSTEAD,
+    "delete deployment {deployment} --cascade=foreground": DELETE_INSTEAD,
+    "delete rs {replicaset}": DELETE_INSTEAD,
+}
+
+
+def test_each_command_is_refused_and_nothing_moves(
+    operator: Operator, namespace: Namespace, record: MakeRecord, audit: Audit
+) -> None:
+    service = Service(namespace, replicas=2).apply()
+    service.wait_settled()
+    load = Load(namespace, service.name, streams=20).start().wait_running()
+    watched = record(service.labels)
+    before = Audit(namespace.kube.audit_log)
+    (deployment,) = service.deployments()
+    (replicaset,) = namespace.kube.items(REPLICASETS.format(namespace.name), labelSelector=service.labels)
+    named = {
+        "pod": service.pods()[0]["metadata"]["name"],
+        "deployment": deployment["metadata"]["name"],
+        "replicaset": replicaset["metadata"]["name"],
+    }
+    for command, remedy in REFUSED.items():
+        done = service.try_kubectl(*command.format(**named).split())
+        assert done.returncode != 0, f"kubectl {command}: {done.stdout}"
+        assert remedy in done.stderr, f"kubectl {command}: {done.stderr}"
+    result = load.stop()
+    watched.catch_up()
+
+    result.assert_whole()
+    assert watched.events() == []
+    assert before.calls(namespace=namespace.name, user=OPERATOR) == []
+    assert namespace.logs.find("prestop") == namespace.logs.find("sigterm") == []
+
+
+def test_what_the_refusals_name_instead_works(operator: Operator, namespace: Namespace, record: MakeRecord) -> None:
+    """restartedAt replaces every pod by a drain; the release annotation lets one go, which still drains in place."""
+    service = Service(namespace, replicas=2).apply()
+    service.wait_settled()
+    watched = record(service.labels)
+    load = Load(namespace, service.name, streams=20).start().wait_running()
+    service.apply(rollout={"restartedAt": "2026-11-29T20:00:00Z"})
+    service.wait_settled()
+    watched.catch_up()
+    assert len(watched.drained_pods()) == 2
+
+    pod = service.pods()[0]["metadata"]["name"]
+    service.kubectl("annotate", "pod", pod, f"{names.RELEASE}=its node burns")
+    service.kubectl("delete", "pod", pod, "--wait=false")
+    eventually("the released pod is gone", lambda: pod not in {p["metadata"]["name"] for p in service.pods()})
+    service.wait_settled()
+    result = load.stop()
+
+    result.assert_whole()
+    (row,) = [row for row in service.status["outcomes"] if row["pod"] == pod]
+    assert row["outcome"] == Outcome.RELEASED
+    assert [event for event in namespace.events(Outcome.RELEASED) if pod in event["message"]]
