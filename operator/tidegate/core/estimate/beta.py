@@ -13,7 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import exp, expm1, lgamma, log, log1p
 
-_STEPS = 400
+_STEPS = 5000
+"""About the square root of a or b are needed; that is enough for tens of millions."""
 _TINY = 1e-300
 _PRECISION = 1e-12
 
