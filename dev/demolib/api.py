@@ -87,7 +87,7 @@ class Api:
 
     async def delete(self, path: str) -> None:
         """Delete; nothing there is well too."""
-        answer = await self._client.delete(path)
+        answer = await self._client.delete(path, params={"propagationPolicy": "Background"})
         if answer.status_code not in (404, 409):
             _checked(answer)
 

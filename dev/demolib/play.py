@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 
 from . import manifests
@@ -99,10 +99,10 @@ class Act:
     async def _apply(self, tag: str) -> None:
         if self._plain:
             body = manifests.deployment(self._plan.replicas, tag)
-            await self._api.apply(f"/apis/apps/v1/namespaces/{self.namespace}/deployments/{manifests.SERVICE}", body)
+            await self._api.apply(_deployment(self.namespace), body)
         else:
             body = manifests.llmservice(self._plan.replicas, tag, self._plan.budget)
-            await self._api.apply(f"{self._services}/{manifests.SERVICE}", body)
+            await self._api.apply(_llmservice(self.namespace), body)
 
     async def _address(self) -> str:
         """The Service's own address: the local cluster has no DNS."""
@@ -110,10 +110,6 @@ class Act:
         if found is None:
             raise DemoError(f"there is no Service {manifests.SERVICE} in {self.namespace}{self._why()}")
         return str(found["spec"]["clusterIP"])
-
-    @property
-    def _services(self) -> str:
-        return f"/apis/tidegate.dev/v1alpha1/namespaces/{self.namespace}/llmservices"
 
     def _core(self, rest: str) -> str:
         return f"/api/v1/namespaces/{self.namespace}/{rest}"
@@ -136,7 +132,7 @@ class Act:
             screen.changed()
 
     async def _watch_service(self, screen: Screen) -> None:
-        async for kind, found in self._api.watch(self._services):
+        async for kind, found in self._api.watch(_llmservice(self.namespace).rpartition("/")[0]):
             for body in found if kind == "LIST" else [found]:
                 self.tally.llmservice(body)
             screen.changed()
@@ -190,24 +186,36 @@ class Act:
 
 
 async def begin_removal(api: Api, namespaces: list[str]) -> None:
-    """Delete namespaces, without waiting for their pods."""
+    """Delete load and services, without waiting for their pods."""
     for namespace in namespaces:
         # Without their clients, the streams end at once and no pod has to be waited for.
         await api.delete(f"/api/v1/namespaces/{namespace}/pods/{manifests.LOAD}")
-        await api.delete(f"/api/v1/namespaces/{namespace}")
+        await api.delete(_deployment(namespace))
+        await api.delete(_llmservice(namespace))
 
 
 async def remove(api: Api, namespaces: list[str]) -> None:
-    """Delete namespaces and wait until they are gone; raises DemoError if they stay."""
+    """Delete namespaces and all in them, and wait until they are gone; raises DemoError if they stay."""
     await begin_removal(api, namespaces)
-    left = list(namespaces)
+    # The namespace goes last: its controller looks again only after half the longest grace period of a pod.
+    await _until_gone(api, {name: f"/api/v1/namespaces/{name}/pods" for name in namespaces})
+    for namespace in namespaces:
+        await api.delete(f"/api/v1/namespaces/{namespace}")
+    left = await _until_gone(api, {name: f"/api/v1/namespaces/{name}" for name in namespaces})
+    if left:
+        raise DemoError(f"the namespaces {', '.join(left)} are not gone after {GONE_SECONDS:.0f} s")
+
+
+async def _until_gone(api: Api, paths: Mapping[str, str]) -> list[str]:
+    """Wait until there is nothing at each path; what is left at the end of the patience."""
+    left = list(paths)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(GONE_SECONDS):
             while left:
-                left = [name for name in left if await api.get(f"/api/v1/namespaces/{name}")]
+                found = {name: await api.get(paths[name]) for name in left}
+                left = [name for name, body in found.items() if body and body.get("items", True)]
                 await asyncio.sleep(0.5 if left else 0)
-    if left:
-        raise DemoError(f"the namespaces {', '.join(left)} are not gone after {GONE_SECONDS:.0f} s")
+    return left
 
 
 async def install() -> None:
@@ -222,6 +230,14 @@ async def install() -> None:
         # The image may be another one under the same tag.
         await kubectl("-n", "tidegate-system", "rollout", "restart", "deployment/tidegate-operator")
     await kubectl("-n", "tidegate-system", "rollout", "status", "deployment/tidegate-operator", "--timeout=110s")
+
+
+def _deployment(namespace: str) -> str:
+    return f"/apis/apps/v1/namespaces/{namespace}/deployments/{manifests.SERVICE}"
+
+
+def _llmservice(namespace: str) -> str:
+    return f"/apis/tidegate.dev/v1alpha1/namespaces/{namespace}/llmservices/{manifests.SERVICE}"
 
 
 def _is_load(pod: Object) -> bool:
