@@ -47,6 +47,11 @@ class Reason(StrEnum):
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
     NO_SPARE_CAPACITY = "NoSpareCapacity"
     BUDGET_HELD = "BudgetHeld"
+    NO_ANSWER = "NoAnswer"
+    POLICIES_MISSING = "PoliciesMissing"
+    RENDERED_BEFORE = "RenderedBefore"
+    OWN_READINESS_PROBE = "OwnReadinessProbe"
+    SELECTOR_WITHOUT_STATE = "SelectorWithoutState"
 
 
 class ConditionStatus(StrEnum):

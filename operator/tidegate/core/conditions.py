@@ -21,7 +21,7 @@ from .view import View, by_age, failure
 class Condition:
     type: ConditionType
     true: bool
-    reason: str
+    reason: Reason
     message: str
 
 
@@ -52,7 +52,7 @@ def worst(found: Iterable[Condition]) -> str:
 
 
 _ALWAYS = (ConditionType.READY, ConditionType.RECONCILING, ConditionType.STALLED)
-Verdict = tuple[str, str]
+Verdict = tuple[Reason, str]
 
 
 def _either(kind: ConditionType, verdict: Verdict | None, otherwise: str) -> Condition:
@@ -199,7 +199,7 @@ def _further(plan: Plan) -> Iterable[Condition]:
     view = plan.view
     s = view.s
     if plan.unreachable:
-        yield Condition(ConditionType.DRAIN_ENDPOINT_UNREACHABLE, True, "NoAnswer", _unreachable(view))
+        yield Condition(ConditionType.DRAIN_ENDPOINT_UNREACHABLE, True, Reason.NO_ANSWER, _unreachable(view))
     overdue = [p for p in view.draining if p.drain and s.now > p.drain.since + s.spec.drain.budget_seconds]
     if overdue:
         held = s.spec.drain.on_expiry is OnExpiry.HOLD
@@ -220,14 +220,14 @@ def _further(plan: Plan) -> Iterable[Condition]:
         yield Condition(
             ConditionType.LOCKS_MISSING,
             True,
-            "PoliciesMissing",
+            Reason.POLICIES_MISSING,
             f"Not in force: {', '.join(s.locks_missing)}. One pod is drained at a time; apply manifests/cluster",
         )
     if view.target is not None and view.target_pods and outdated(view, view.target):
         yield Condition(
             ConditionType.TEMPLATE_OUTDATED,
             True,
-            "RenderedBefore",
+            Reason.RENDERED_BEFORE,
             f"Pods of {view.target.name} were rendered by an older operator or with older numbers of spec.drain; they "
             "stay as they are until the next revision, or set spec.rollout.restartedAt",
         )
@@ -236,7 +236,7 @@ def _further(plan: Plan) -> Iterable[Condition]:
         yield Condition(
             ConditionType.READINESS_NOT_DRAIN_AWARE,
             True,
-            "OwnReadinessProbe",
+            Reason.OWN_READINESS_PROBE,
             f"Container {container['name']} has a readiness probe of its own: whoever routes by readiness alone keeps "
             f"sending to a draining pod; probe {names.READY_PATH} of the contract's port, or remove the probe",
         )
@@ -244,7 +244,7 @@ def _further(plan: Plan) -> Iterable[Condition]:
         yield Condition(
             ConditionType.SERVICE_NOT_WITHDRAWN,
             True,
-            "SelectorWithoutState",
+            Reason.SELECTOR_WITHOUT_STATE,
             f"Service {', '.join(s.foreign_services)} selects these pods without {names.STATE}: a draining pod stays "
             f"in it until its readiness fails; add {names.STATE}: {names.SERVING} to its selector",
         )
