@@ -113,7 +113,7 @@ READY_BEFORE = {"targetRevision": "chat-v1", "rollout": {"startedAt": times.text
         (story("v2", *several("v1", 3), crashing("v2-1")), "Stalled"),
         (story("v1", rejected=(("spec.template", "no"),)), "Stalled"),
     ],
-    ids="nothing first-start whole rolling paused paused-and-whole scale-out scale-in failed refused".split(),
+    ids=["nothing yet", "first start", "whole", "rolling", "paused", "whole, paused", "out", "in", "failed", "refused"],
 )  # fmt: skip
 def test_the_phase_is_one_word_for_it(s: Snapshot, phase: str):
     assert told(s)["phase"] == phase

@@ -1,0 +1,251 @@
+"""The conditions: kstatus' three from the first write, the others only while true, each with what to do."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from core.stories import (
+    BUDGET,
+    NOW,
+    container,
+    crashing,
+    deployment,
+    draining,
+    going,
+    homeless,
+    record,
+    says,
+    serving,
+    several,
+    starting,
+    story,
+    unready,
+    waiting,
+)
+from tidegate.core import invalid, times
+from tidegate.core.model import Conflict, Snapshot, Trouble
+from tidegate.core.plan import plan
+from tidegate.core.status import status
+
+OLD = several("v1", 3)
+LOST = {
+    "targetRevision": "chat-v1",
+    "rollout": {"startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T00:01:00Z"},
+}
+THREE = ["Ready", "Reconciling", "Stalled"]
+
+
+def conditions(s: Snapshot) -> dict[str, tuple[str, str, str]]:
+    """Status, reason and message by type."""
+    return {c["type"]: (c["status"], c["reason"], c["message"]) for c in status(plan(s))["conditions"]}
+
+
+def verdict(s: Snapshot) -> list[tuple[str, str]]:
+    """(status, reason) of the three that are always there."""
+    found = conditions(s)
+    assert list(found)[:3] == THREE
+    return [found[kind][:2] for kind in THREE]
+
+
+CONFLICT = Conflict("Service", "chat", "Service chat belongs to Helm; rename the LLMService, or remove the Service")
+BAD = {"template": {"spec": {"hostNetwork": True, "containers": [container("v2")]}}}
+
+
+@pytest.mark.parametrize(
+    ("s", "ready", "reconciling", "stalled"),
+    [
+        (story("v1"), "False RollingOut", "True RollingOut", "False AsDesired"),
+        (story("v1", starting("v1-1"), counts={"v1": 3}), "False ScalingOut", "True ScalingOut", "False AsDesired"),
+        (story("v1", *OLD), "True AsDesired", "False AsDesired", "False AsDesired"),
+        (story("v2", *OLD, starting("v2-1")), "True RollingOut", "True RollingOut", "False AsDesired"),
+        (story("v2", *OLD, spec={"rollout": {"paused": True}}), "True Paused", "True Paused", "False AsDesired"),
+        (story("v1", *several("v1", 4)), "True ScalingIn", "True ScalingIn", "False AsDesired"),
+        (story("v1", *several("v1", 2), status=LOST), "False ScalingOut", "True ScalingOut", "False AsDesired"),
+        (story("v1", *several("v1", 2), unready("v1-3"), status=LOST),
+            "False WaitingForReplacement", "True WaitingForReplacement", "False AsDesired"),
+        (story("v1", *several("v1", 2), crashing("v1-3"), status=LOST),
+            "False WaitingForReplacement", "True WaitingForReplacement", "False AsDesired"),
+        (story("v2", *OLD, crashing("v2-1")), "True NewRevisionFailed", "True RollingOut", "True NewRevisionFailed"),
+        (story("v2", *OLD, spec=BAD), "False TemplateConflict", "False AsDesired", "True TemplateConflict"),
+        (story("v2", *OLD, rejected=(("spec.x", "no"),)), "False InvalidSpec", "False AsDesired", "True InvalidSpec"),
+        (story("v1", conflicts=(CONFLICT,)), "False NameConflict", "False AsDesired", "True NameConflict"),
+        (story("v1", conflicts=(replace(CONFLICT, temporary=True),)),
+            "False WaitingForReplacement", "True WaitingForReplacement", "False AsDesired"),
+        (story("v2", *OLD, homeless("v2-1")), "True NoSpareCapacity", "True RollingOut", "True NoSpareCapacity"),
+        (story("v2", *OLD, unready("v2-1", created=NOW - 1801)),
+            "True ProgressDeadlineExceeded", "True RollingOut", "True ProgressDeadlineExceeded"),
+        (story("v2", *OLD, unready("v2-1", created=NOW - 1800)),
+            "True RollingOut", "True RollingOut", "False AsDesired"),
+    ],
+    ids=["nothing yet", "first start", "whole", "rolling", "paused", "too many", "one lost", "one down",
+        "one crashes that stood", "new one crashes", "template conflict", "refused", "name taken", "predecessor",
+        "no node", "too late", "not yet too late"],
+)  # fmt: skip
+def test_the_three_conditions(s: Snapshot, ready: str, reconciling: str, stalled: str):
+    assert [" ".join(pair) for pair in verdict(s)] == [ready, reconciling, stalled]
+
+
+def test_ready_in_a_healthy_rollout_means_replicas_minus_max_unavailable():
+    loose = {"rollout": {"maxUnavailable": 1}}
+    two = [*several("v1", 2), starting("v2-1")]
+    assert verdict(story("v2", *two))[0][0] == "False"
+    assert verdict(story("v2", *two, spec=loose))[0][0] == "True"
+    assert verdict(story("v2", *two[1:], spec=loose))[0][0] == "False"
+
+
+def test_the_transition_time_moves_only_when_the_status_of_the_condition_flips():
+    first = story("v1", *OLD)
+    early = replace(first, status=status(plan(first)))
+    later = replace(story("v2", *OLD, starting("v2-1")), status=early.status, now=NOW + 50)
+    found = {c["type"]: c for c in status(plan(later))["conditions"]}
+    assert found["Ready"]["reason"] == "RollingOut"
+    assert found["Ready"]["lastTransitionTime"] == times.short(NOW)
+    assert found["Reconciling"]["lastTransitionTime"] == times.short(NOW + 50)
+    again = replace(later, status=status(plan(later)), now=NOW + 90, generation=3)
+    kept = {c["type"]: c for c in status(plan(again))["conditions"]}
+    assert kept["Reconciling"]["lastTransitionTime"] == times.short(NOW + 50)
+    assert {c["observedGeneration"] for c in kept.values()} == {3}
+
+
+def test_in_steady_state_the_status_is_the_same_at_any_time():
+    first = story("v1", *OLD, status=LOST)
+    settled = replace(first, status=status(plan(first)))
+    assert status(plan(replace(settled, now=NOW + 5000))) == settled.status
+
+
+SILENT = {p.name: None for p in (*OLD, serving("v2-1"))}
+DEAF = {p.uid: Trouble(NOW - 1, "timeout", "connected, but no answer in time") for p in OLD}
+HELD = draining("v1-1", drain=record("v1-1", since=-BUDGET - 9, budget=None))
+OWN_PROBE = {"template": {"spec": {"containers": [container("v1", readinessProbe={"tcpSocket": {"port": 8000}})]}}}
+
+
+@pytest.mark.parametrize(
+    ("s", "kind", "reason", "words"),
+    [
+        (story("v2", *OLD, serving("v2-1"), readings=SILENT, troubles=DEAF), "DrainEndpointUnreachable", "NoAnswer",
+            ["v1-1 at 192.0.2.1:9901", "no answer in time", "NetworkPolicies", "tidegate.dev/drain-unreachable: <reason>"]),
+        (story("v1", *OLD, locks_missing=("tidegate-pod-delete",)), "LocksMissing", "PoliciesMissing",
+            ["tidegate-pod-delete", "apply manifests/cluster"]),
+        (story("v1", *OLD, foreign_services=("front",)), "ServiceNotWithdrawn", "SelectorWithoutState",
+            ["Service front", "add tidegate.dev/state: serving"]),
+        (story("v2", HELD, *OLD[1:], serving("v2-1"), spec={"drain": {"onExpiry": "Hold"}}),
+            "DrainOverdue", "BudgetHeld",
+            ["v1-1", "600 s", "spec.drain.budgetSeconds", "onExpiry: Release", "tidegate.dev/release"]),
+        (story("v2", draining("v1-1", drain=record("v1-1", since=-BUDGET - 1)), *OLD[1:], serving("v2-1")),
+            "DrainOverdue", "Draining", ["v1-1", "it is let go now"]),
+        (story("v1", *OLD, deployments=[deployment("v1", 3, rendered="older")]), "TemplateOutdated", "RenderedBefore",
+            ["chat-v1", "spec.rollout.restartedAt"]),
+        (story("v1", *OLD, spec=OWN_PROBE), "ReadinessNotDrainAware", "OwnReadinessProbe", ["server", "/readyz"]),
+    ],
+    ids=["no answer", "no locks", "a foreign Service", "held", "late", "older template", "own readiness"],
+)  # fmt: skip
+def test_a_further_condition_is_there_while_true_and_names_the_remedy(s, kind, reason, words):
+    value, why, message = conditions(s)[kind]
+    assert (value, why) == ("True", reason)
+    for word in words:
+        assert word in message
+
+
+def test_none_of_them_is_there_while_nothing_is_wrong():
+    for s in (story("v1", *OLD), story("v2", draining("v1-1"), *OLD[1:], serving("v2-1"))):
+        assert list(conditions(s)) == THREE
+
+
+def message(s: Snapshot) -> str:
+    return str(status(plan(s))["message"])
+
+
+def test_the_message_of_a_rollout_says_who_drains_what_it_holds_until_when_and_what_is_next():
+    pod = draining("v1-1")
+    s = story("v2", pod, *OLD[1:], serving("v2-1"), readings={"v1-1": says(pod, in_flight=3, oldest_seconds=41.0)})
+    assert message(s) == (
+        "1 of 3 pods are of chat-v2. Pod v1-1 drains since 60 s: 3 requests in flight, the oldest 41 s old; at the "
+        f"latest at {times.clock(NOW - 60 + BUDGET)} it is let go. Then the next pod follows"
+    )
+
+
+def test_the_message_says_that_a_count_is_unknown_and_why():
+    pods = [draining("v1-1"), *OLD[1:], serving("v2-1")]
+    trouble = Trouble(NOW - 1, "refused", "connection refused: nothing listens on that port")
+    s = story("v2", *pods, readings={"v1-1": None})
+    assert "it has not answered yet" in message(s)
+    assert "its count is unknown (connection refused" in message(replace(s, troubles={"uid-v1-1": trouble}))
+    # A pod that answered before and does not any more is unknown too.
+    assert "its count is unknown" in message(replace(story("v2", *pods), troubles={"uid-v1-1": trouble}))
+
+
+def test_the_message_names_three_draining_pods_and_counts_the_rest():
+    pods = [draining(f"v1-{n}") for n in range(5)]
+    text = message(story("v1", *pods, spec={"replicas": 0}))
+    assert text.count("drains since") == 3 and "and 2 more" in text
+
+
+def test_a_held_pod_is_said_to_be_held():
+    held = draining("v1-1", drain=record("v1-1", budget=None))
+    s = story("v2", held, *OLD[1:], serving("v2-1"), spec={"drain": {"onExpiry": "Hold"}})
+    assert "held until they end (drain.onExpiry: Hold)" in message(s)
+
+
+@pytest.mark.parametrize(
+    ("s", "words"),
+    [
+        (story("v2", *OLD, crashing("v2-1")),
+            ["v2-1 does not come up", "CrashLoopBackOff", "exited with code 7 (Error), restarted 4 times",
+             "No further old pod is drained", "push a working revision"]),
+        (story("v2", *OLD, waiting("v2-1")), ["ImagePullBackOff: no such tag", "No further old pod is drained"]),
+        (story("v1", waiting("v1-1")), ["ImagePullBackOff: no such tag", "Push a working revision to recover"]),
+        (story("v2", *OLD, homeless("v2-1")),
+            ["3 Insufficient nvidia.com/gpu", "spec.rollout.maxSurge: 0 and maxUnavailable: 1"]),
+        (story("v2", *OLD, unready("v2-1", created=NOW - 1801)), ["1800 s", "spec.rollout.progressDeadlineSeconds"]),
+        (story("v2", *OLD, deployments=[deployment("v1", 3), deployment("v2", 1, failure="exceeded quota: gpus")]),
+            ["Pods of chat-v2 are refused: exceeded quota: gpus"]),
+        (story("v2", *OLD, spec=BAD), ["spec.template.spec.hostNetwork", "remove hostNetwork"]),
+        (story("v2", *OLD, rejected=(("spec.template.spec.containers[0].image", "Required value"),)),
+            ["the API server refuses the template", "containers[0].image: Required value"]),
+        (story("v1", conflicts=(CONFLICT,)), [CONFLICT.detail]),
+        (story("v2", *OLD, starting("v2-1")), ["0 of 3 pods are of chat-v2", "Waiting for pod v2-1 to be Ready"]),
+        (story("v2", going(OLD[0]), *OLD[1:], counts={"v1": 2, "v2": 0},
+            spec={"rollout": {"maxSurge": 0, "maxUnavailable": 1}}),
+            ["Waiting for pod v1-1 to be gone, since maxSurge is 0"]),
+        (story("v1", *OLD, locks_missing=("tidegate-pod-delete",)), ["tidegate-pod-delete"]),
+        (story("v1", *OLD), ["3 of 3 pods serve, all of chat-v1"]),
+    ],
+    ids=["crash", "no image", "no image at first", "no node", "late", "quota", "conflict", "refused", "name", "start",
+        "gone", "no locks", "whole"],
+)  # fmt: skip
+def test_the_message_is_of_the_worst_condition(s: Snapshot, words: list[str]):
+    for word in words:
+        assert word in message(s)
+
+
+def test_all_conflicts_of_a_template_are_in_one_message():
+    both = {"template": {"spec": {"hostNetwork": True, "restartPolicy": "Never", "containers": [container()]}}}
+    assert "hostNetwork" in message(story("v1", spec=both)) and "restartPolicy" in message(story("v1", spec=both))
+
+
+def held(status_before: dict[str, Any] | None) -> dict[str, Any]:
+    """An object whose spec cannot be read."""
+    return {"metadata": {"name": "chat", "generation": 7}, "status": status_before}
+
+
+def test_a_spec_that_cannot_be_read_keeps_what_is_known_and_says_what_to_mend():
+    whole = status(plan(story("v1", *OLD)))
+    found = invalid.status(held(whole), "spec.port: is missing; name the port", NOW + 60)
+    assert (found["observedGeneration"], found["phase"]) == (7, "Stalled")
+    assert found["message"] == "spec.port: is missing; name the port. Nothing is changed until then"
+    assert (found["serving"], found["targetRevision"]) == (3, "chat-v1")
+    rows = {c["type"]: c for c in found["conditions"]}
+    assert {kind: row["status"] for kind, row in rows.items()} == {
+        "Ready": "True", "Reconciling": "False", "Stalled": "True",
+    }  # fmt: skip
+    assert rows["Ready"]["lastTransitionTime"] == times.short(NOW)
+    assert rows["Stalled"]["lastTransitionTime"] == times.short(NOW + 60)
+    assert invalid.status(held(found), "spec.port: is missing; name the port", NOW + 99) == found
+
+
+def test_a_first_status_of_a_spec_that_cannot_be_read_is_not_ready():
+    rows = invalid.status(held(None), "no", NOW)["conditions"]
+    assert [(c["type"], c["status"], c["reason"]) for c in rows] == [
+        ("Ready", "False", "InvalidSpec"), ("Reconciling", "False", "InvalidSpec"), ("Stalled", "True", "InvalidSpec"),
+    ]  # fmt: skip
