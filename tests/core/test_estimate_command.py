@@ -2,8 +2,10 @@
 
 import json
 import math
+import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -84,7 +86,8 @@ def test_5_samples_say_how_little_they_cover(file: Path, capsys: pytest.CaptureF
 
 
 def test_what_a_line_may_be(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    content = "\ufeffseconds,censored\r\n# comment\r\n\r\n12\r\n 1.5e1 , CENSORED # cut\r\n.5,0\r\n7.,1\r\n8,true\r\n9,false\r\n"
+    written = ["\ufeffseconds,censored", "# comment", "", "12", " 1.5e1 , CENSORED # cut", ".5,0"]
+    content = "\r\n".join([*written, "7.,1", "8,true", "9,false", ""])
     found = document(file, content, capsys)
     assert (found["n"], found["censored"]) == (6, 3)
 
@@ -164,7 +167,7 @@ def test_the_terms_come_from_the_options(file: Path, capsys: pytest.CaptureFixtu
 
 
 @given(content=st.binary(max_size=60))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=80)
 def test_any_bytes_get_an_answer_or_a_reason(file: Path, capsys: pytest.CaptureFixture[str], content: bytes) -> None:
     code, out, err = run(file, content, capsys)
     assert (code, bool(out), bool(err)) in ((0, True, False), (2, False, True))
@@ -188,3 +191,24 @@ def test_it_runs_on_the_standard_library_alone() -> None:
     )
     found = subprocess.run([sys.executable, "-c", probe], input=b"3\n", capture_output=True, check=False)
     assert (found.returncode, found.stderr) == (0, b"")
+
+
+def examples() -> list[tuple[str, str]]:
+    """(input, output) of the examples in docs/drain-time.md, as they stand there."""
+    text = (Path(__file__).resolve().parents[2] / "docs" / "drain-time.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"(?:^(?:    .*)?\n)+", text, re.MULTILINE)
+    code = [textwrap.dedent(block).strip("\n") for block in blocks if block.startswith(("\n    ", "    "))]
+    return [
+        (command, output)
+        for command, _, output in (block.partition("\n\n") for block in code)
+        if command.startswith("printf")
+    ]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_examples_of_the_docs_are_what_the_command_prints(number: int) -> None:
+    assert len(examples()) == 2
+    command, output = examples()[number]
+    runnable = command.replace("tidegate estimate", f"{sys.executable} -m tidegate estimate")
+    found = subprocess.run(["/bin/sh", "-c", runnable], capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stderr, found.stdout.strip("\n")) == (0, "", output)

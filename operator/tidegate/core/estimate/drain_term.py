@@ -111,7 +111,7 @@ def _message(estimate: Estimate, reason: Reason, prior: float) -> str:
     end = {
         Reason.MEASURED: "95 % upper bound of the P99",
         Reason.FEW_SAMPLES: f"the longest seen, {longest}, and an exponential tail from there to the P99",
-        Reason.OUTGROWN: f"the declared {prior:g} s, grown by half until past the longest seen, {longest}",
+        Reason.OUTGROWN: f"the declared {prior:g} s, grown by half until past {longest}",
         Reason.DECLARED: f"the declared {prior:g} s",
     }[reason]
     if not estimate.n:
@@ -119,7 +119,8 @@ def _message(estimate: Estimate, reason: Reason, prior: float) -> str:
     if estimate.truncated:
         return f"more than 1 % of drains outlast {longest}, the longest seen, so there is no P99: {end}"
     samples = f"{estimate.n_effective:.0f} sample{'' if round(estimate.n_effective) == 1 else 's'}"
-    return f"{samples}, which cover P{percent(estimate.covers)}: {end}"
+    seen = ", the longest seen" if reason is Reason.OUTGROWN else ""
+    return f"{samples}, which cover P{percent(estimate.covers)}: {end}{seen}"
 
 
 def percent(share: float) -> str:
