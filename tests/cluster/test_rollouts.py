@@ -18,9 +18,9 @@ LENGTHS = [SHORT, pytest.param("5-60", marks=pytest.mark.long)]
 def assert_bounds(record: Record, *, serving: int, standing: int) -> None:
     """At every event: at least so many pods serve, at most so many do not terminate."""
     fewest, moment = record.fewest(is_serving)
-    assert fewest >= serving, moment
+    assert fewest >= serving, str(moment)
     most, moment = record.most(is_standing)
-    assert most <= standing, moment
+    assert most <= standing, str(moment)
 
 
 def assert_only_drained_pods_went(namespace: Namespace, record: Record, audit: Audit) -> None:
@@ -91,7 +91,7 @@ def test_without_surge_a_new_pod_starts_when_the_old_one_is_gone(
 
     assert_bounds(watched, serving=2, standing=3)
     most, moment = watched.most(exists)
-    assert most == 3, moment
+    assert most == 3, str(moment)
     ends = [event.version for event in watched.events("Pod") if event.type == "DELETED"]
     starts = [event.version for event in watched.creations()]
     assert len(starts) == 3
@@ -108,7 +108,7 @@ def test_two_slots_work_at_once(
 
     assert_bounds(watched, serving=3, standing=5)
     at_once, moment = watched.most(is_draining)
-    assert at_once == 2, moment
+    assert at_once == 2, str(moment)
     assert_only_drained_pods_went(namespace, watched, audit)
 
 

@@ -44,9 +44,9 @@ def test_scaling_in_and_out_cuts_nothing(
     assert_scaled_in(namespace, watched, pods=1)
     assert len(watched.creations()) == 1
     fewest, moment = watched.fewest(is_serving)
-    assert fewest == 2, moment
+    assert fewest == 2, str(moment)
     most, moment = watched.most(is_standing)
-    assert most == 3, moment
+    assert most == 3, str(moment)
     assert len(service.deployments()) == 1
     assert audit.spec_writes(namespace.name) == []
 

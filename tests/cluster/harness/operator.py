@@ -6,14 +6,14 @@ import signal
 from pathlib import Path
 
 from .audit import OPERATOR, Audit
-from .kube import CHECKOUT, DEPLOYMENTS, PODS, Kube, Object, eventually
+from .kube import CHECKOUT, PODS, Kube, Object, eventually
 
 NAMESPACE, NAME = "tidegate-system", "tidegate-operator"
 SELECTOR = f"app.kubernetes.io/name={NAME}"
 INSTALLED = ("crds", "manifests/cluster", "manifests/operator")
-# The kubelet asks for a pod's ConfigMaps, Secrets and tokens before the authorizer knows the pod: its 403s are its own.
-READS = re.compile(r'apiserver_request_total\{(?=[^}]*code="403")(?=[^}]*verb="(?:GET|LIST|WATCH)")[^}]*\} (\S+)')
-NODES_OWN = ('resource="configmaps"', 'resource="secrets"', 'resource="nodes"', 'resource="csinodes"')
+FORBIDDEN = re.compile(r"(?i)\bforbidden\b|HTTP 403")
+DYING = "because it is being terminated"
+"""What a dying namespace refuses it refuses to everyone, whatever their role."""
 
 
 class Operator:
@@ -22,16 +22,16 @@ class Operator:
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
         self._audit = Audit(kube.audit_log)
-        self._refused_reads = self._count_refused_reads()
+        self._past_logs: list[str] = []
 
     def install(self) -> None:
         """CRD, policies, role and Deployment; a Deployment that is there gets a fresh pod, as its tag may be new."""
-        before = self._kube.get(f"{DEPLOYMENTS.format(NAMESPACE)}/{NAME}")
+        before = self._pods()
         for directory in INSTALLED:
             self._kube.must("apply", "--server-side", "--force-conflicts", "-k", str(CHECKOUT / directory))
         self._kube.must("wait", "--for=condition=Established", "crd/llmservices.tidegate.dev", "--timeout=120s")
         if before:
-            self.restart()
+            self._kube.must("-n", NAMESPACE, "delete", "pod", "-l", SELECTOR, "--wait=true")
         self.wait_running()
 
     def uninstall(self) -> None:
@@ -51,12 +51,14 @@ class Operator:
 
     def restart(self) -> None:
         """Delete its pod, which gets SIGTERM, and wait for the next."""
+        self._past_logs.append(self.log())
         self._kube.must("-n", NAMESPACE, "delete", "pod", "-l", SELECTOR, "--wait=true")
         self.wait_running()
 
     def kill(self) -> None:
         """SIGKILL, as when a node is short of memory; wait for the container's next start (the kubelet backs off)."""
         pod = self.wait_running()
+        self._past_logs.append(self.log())
         before = _restarts(pod)
         for pid in self.processes():
             os.kill(pid, signal.SIGKILL)
@@ -74,6 +76,7 @@ class Operator:
 
     def stop(self) -> None:
         """Scale it to 0 and wait until no process is left. `start` brings it back."""
+        self._past_logs.append(self.log())
         self._kube.must("-n", NAMESPACE, "scale", f"deployment/{NAME}", "--replicas=0")
         eventually("the operator is gone", lambda: not self._pods())
 
@@ -86,21 +89,15 @@ class Operator:
         return self._kube.kubectl("-n", NAMESPACE, "logs", f"deployment/{NAME}", "--tail=-1", *more).stdout
 
     def refused_calls(self) -> list[str]:
-        """Requests that its role did not allow, since this object was made.
+        """Requests that were answered 403, since this object was made.
 
-        Writes are in the audit log; reads are not, so the API server's own count of refused reads must not have grown.
+        Writes are in the audit log. It leaves reads out, and the API server's metrics count none that authorization
+        refused, so for those the operator's own log is asked.
         """
         refused = [call for call in self._audit.calls(user=OPERATOR) if call.code == 403]
-        # What a dying namespace refuses it refuses to everyone, whatever their role.
-        writes = [str(call) for call in refused if "because it is being terminated" not in call.message]
-        now = self._count_refused_reads()
-        reads = [f"{series} ({count})" for series, count in now.items() if count > self._refused_reads.get(series, 0)]
-        return writes + reads
-
-    def _count_refused_reads(self) -> dict[str, float]:
-        found = READS.finditer(self._kube.raw("metrics"))
-        series = ((match[0].rpartition(" ")[0], float(match[1])) for match in found)
-        return {name: count for name, count in series if not any(own in name for own in NODES_OWN)}
+        writes = [str(call) for call in refused if DYING not in call.message]
+        lines = [line for text in (*self._past_logs, self.log()) for line in text.splitlines()]
+        return writes + [line for line in lines if FORBIDDEN.search(line) and DYING not in line]
 
     def _pods(self) -> list[Object]:
         return self._kube.items(PODS.format(NAMESPACE), labelSelector=SELECTOR)
