@@ -1,6 +1,6 @@
 """Drains as published LLM traffic makes them, and a service that learns from them; writes docs/img/drain-time.svg.
 
-    python dev/plots/drain_time.py            from the checkout, in its environment
+    .venv/bin/python dev/plots/drain_time.py
 
 Answer lengths in tokens are the published quantiles of three traces: Azure's conversation and code traces of 2023
 (AzurePublicDataset, CC-BY 4.0) and Mooncake's conversation trace (FAST 2025). A stream takes 0.3 s to its first token
@@ -10,7 +10,6 @@ be running, and of each a uniform part is left.
 
 from __future__ import annotations
 
-import sys
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,13 +17,11 @@ from itertools import accumulate
 from pathlib import Path
 from random import Random
 
+from tidegate.core.estimate.drain_term import DAY, TermInForce, drain_term
+from tidegate.core.estimate.histogram import Histogram, Sample
+from tidegate.core.estimate.survival import estimate
+
 CHECKOUT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(CHECKOUT / "operator"))
-
-from tidegate.core.estimate.drain_term import DAY, TermInForce, drain_term  # noqa: E402
-from tidegate.core.estimate.histogram import Histogram, Sample  # noqa: E402
-from tidegate.core.estimate.survival import estimate  # noqa: E402
-
 QUANTILES = {
     "azure-conversation": (
         (0.0, 1), (0.25, 85), (0.5, 129), (0.75, 395), (0.9, 424), (0.95, 451), (0.99, 601), (0.999, 954), (1.0, 1000),

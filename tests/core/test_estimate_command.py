@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 import subprocess
 import sys
@@ -180,6 +181,17 @@ def test_as_a_command_with_standard_input() -> None:
     bad = subprocess.run(command, input=b"3\nx\n", capture_output=True, check=False)
     assert (bad.returncode, bad.stdout) == (2, b"")
     assert bad.stderr.startswith(b"tidegate estimate: standard input: line 2: 'x' is not a number")
+
+
+def test_a_reader_that_leaves_early_gets_no_trace() -> None:
+    command = [sys.executable, "-m", "tidegate", "estimate", "-"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        found = subprocess.run(command, input=b"3\n", stdout=writer, stderr=subprocess.PIPE, check=False)
+    finally:
+        os.close(writer)
+    assert (found.returncode, found.stderr) == (0, b"")
 
 
 def test_it_runs_on_the_standard_library_alone() -> None:

@@ -149,6 +149,13 @@ def test_few_samples_bring_the_declared_time_down() -> None:
     assert bounds[-1] == pytest.approx(9.0, rel=0.02)
 
 
+def test_drains_that_were_cut_add_to_the_time_that_all_ran() -> None:
+    """On the tail formula with d = 11 that ended, of 41: m = 2 T / chi2(22; 0.05), T over all 41."""
+    found = estimate(histogram([(20.0, False)] * 10 + [(10.0, True)] * 30 + [(21.0, False)]), 5000)
+    mean = 2 * (11 * 20 + 30 * 10) / stats.chi2.ppf(0.05, 22)
+    assert found.p99_upper == pytest.approx(21 + math.log((1 - found.covers) / 0.01) * mean, rel=0.03)
+
+
 def exponential(random: Random) -> float:
     return random.expovariate(1 / 60)
 

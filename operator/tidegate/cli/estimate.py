@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -73,10 +74,13 @@ def run(args: argparse.Namespace) -> int:
         {"name": "teardown", "seconds": math.ceil(fixed["teardown"]), "source": "Declared"},
         {"name": "safety", "seconds": math.ceil(fixed["safety"]), "source": "Declared"},
     ]
-    if args.output == "json":
-        print(json.dumps(_document(found, term, terms), indent=2))
-    else:
-        print("\n".join(_table(found, term, terms, args.max)))
+    as_json = args.output == "json"
+    lines = [json.dumps(_document(found, term, terms), indent=2)] if as_json else _table(found, term, terms, args.max)
+    try:
+        print("\n".join(lines), flush=True)
+    except BrokenPipeError:
+        # Whoever read has gone, `| head` for one. Else Python complains once more when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
