@@ -30,7 +30,8 @@ def conditions(plan: Plan) -> list[Condition]:
     view = plan.view
     stalled = _stalled(plan)
     going = _reconciling(view)
-    short = len(view.serving) < view.amounts.least_serving or (view.blocked and view.target is None)
+    none_made = view.blocked and not view.s.deployments
+    short = len(view.serving) < view.amounts.least_serving or none_made
     ready_reason, ready_message = (stalled or going) or (Reason.AS_DESIRED, _settled(view))
     found = [
         Condition(ConditionType.READY, not short, ready_reason, ready_message),
