@@ -46,6 +46,7 @@ def test_three_rollouts_in_a_row_lose_no_token(
     watched = record(service.labels)
     load = Load(namespace, service.name, streams=60, seconds=seconds).start().wait_running()
     for tag in ("v2", "v3", "v4"):
+        service.wait_busy()
         service.apply(tag=tag)
         service.wait_settled()
     result = load.stop()
@@ -126,6 +127,7 @@ def roll(service: Service, record: MakeRecord, streams: int = 60) -> Record:
     service.wait_settled()
     watched = record(service.labels)
     load = Load(service.namespace, service.name, streams=streams, seconds=SHORT).start().wait_running()
+    service.wait_busy()
     service.apply(tag="v2")
     service.wait_settled()
     result = load.stop()

@@ -33,6 +33,7 @@ def test_scaling_in_and_out_cuts_nothing(
     service.wait_settled()
     watched = record(service.labels)
     load = Load(namespace, service.name, streams=45).start().wait_running()
+    service.wait_busy()
     service.scale(2)
     service.wait_settled()
     service.scale(3)
