@@ -22,7 +22,8 @@ FIRST_POLL: Final = 0.05
 SLOWEST_POLL: Final = 1.0
 FAULT_SECONDS: Final = 5.0
 RESTLESS_SECONDS: Final = 0.5
-"""Pause after an answer that came at once and said nothing new, so that no pod can make the operator spin."""
+"""Pause after an answer that came at once and said nothing new; with news, which a pod may claim as often as it likes,
+FIRST_POLL is enough. So no pod can make the operator spin."""
 
 
 class Talk(Protocol):
@@ -177,8 +178,9 @@ class Sessions:
                 self._wake(key)
             if told and reading.state == "sealed":
                 return
-            if not news and self._now() - began < RESTLESS_SECONDS:
-                await asyncio.sleep(RESTLESS_SECONDS)
+            least = FIRST_POLL if news else RESTLESS_SECONDS
+            if self._now() - began < least:
+                await asyncio.sleep(least)
 
     def _check(self, order: DrainOrder, last: Reading | None, reading: Reading) -> None:
         if reading.state == "sealed" and reading.at - order.record.since < order.propagation_seconds:
