@@ -123,6 +123,11 @@ class Server:
         """Server-side apply with force."""
         key = (namespace, name)
         live = self._objects[kind].get(key)
+        known = body["metadata"]
+        for field in ("uid", "resourceVersion"):
+            if known.get(field) and (live is None or live["metadata"][field] != known[field]):
+                raise Conflict(f"{kind.kind} {name} is not the one whose {field} was given")
+        body = {**body, "metadata": {k: v for k, v in known.items() if k not in ("uid", "resourceVersion")}}
         result, owners = ownership.apply(live, self._owners.get((kind, key), {}), body, manager)
         if live is None:
             result["metadata"] = {**result["metadata"], "name": name, "namespace": namespace}

@@ -421,6 +421,11 @@ class GarbageCollector:
     def _event(self, event: str, kind: Kind, raw: Object) -> None:
         if event == "DELETED" and kind in self.OWNERS:
             self._queue.add(raw["metadata"]["uid"])
+        elif event == "ADDED":
+            # Somebody who had not yet heard of the owner's end made another child for it.
+            for reference in raw["metadata"].get("ownerReferences") or []:
+                if not any(o["metadata"]["uid"] == reference["uid"] for k in self.OWNERS for o in self._server.all(k)):
+                    self._queue.add(reference["uid"])
 
     def _collect(self, gone: str) -> bool:
         self._server.writer = "garbage-collector"

@@ -44,7 +44,7 @@ LISTED = frozenset(
         POLICY_BINDINGS,
     )
 )
-GOT = frozenset((SECRETS, PODS))
+GOT = frozenset((SECRETS, PODS, DEPLOYMENTS))
 CREATED = frozenset((SECRETS, EVENTS))
 APPLIED = {
     (DEPLOYMENTS, names.FIELD_MANAGER),
@@ -133,14 +133,16 @@ class SimulatedCluster:
         self, kind: Kind, namespace: str | None = None, *, labels: str = "", chunk: int = 500
     ) -> tuple[list[Object], str]:
         self._known(kind in LISTED, f"list {kind.plural}")
-        wanted = dict(part.split("=", 1) for part in labels.split(",")) if labels else {}
+        wanted = [part.partition("=") for part in labels.split(",")] if labels else []
 
         def do() -> tuple[list[Object], str]:
             found = []
             for raw in self._server.all(kind):
                 meta = raw["metadata"]
                 have = meta.get("labels") or {}
-                if namespace in (None, meta.get("namespace")) and all(have.get(k) == v for k, v in wanted.items()):
+                if namespace in (None, meta.get("namespace")) and all(
+                    have.get(k) == v if equal else k in have for k, equal, v in wanted
+                ):
                     found.append(raw)
             return found, str(self._server.version)
 
@@ -174,10 +176,14 @@ class SimulatedCluster:
 
         return await self._call("get" if dry_run else "apply", kind, do, "" if dry_run else name, detail)
 
-    async def merge_status(self, kind: Kind, namespace: str, name: str, status: Mapping[str, Any]) -> Object:
+    async def merge_status(
+        self, kind: Kind, namespace: str, name: str, status: Mapping[str, Any], *, uid: str
+    ) -> Object:
         self._known(kind is LLM_SERVICES, f"merge status of {kind.plural}")
 
         def do() -> Object:
+            if self._server.get(kind, namespace, name)["metadata"]["uid"] != uid:
+                raise Conflict(f"{kind.kind} {namespace}/{name} is another one by now")
             return self._server.merge(kind, namespace, name, {"status": dict(status)}, "status")
 
         return await self._call("status", kind, do, name, sorted(status))

@@ -105,8 +105,9 @@ class Feed:
         selector = self._labels.get(kind)
         if selector is None:
             return
-        label, _, value = selector
-        if label and (raw["metadata"].get("labels") or {}).get(label) != value:
+        label, equal, value = selector
+        have = raw["metadata"].get("labels") or {}
+        if label and (have.get(label) != value if equal else label not in have):
             return
         weather, rng = self._weather(), self._rng
         if weather.drop and rng.random() < weather.drop:

@@ -20,8 +20,8 @@ class _JumpingSelector(selectors.SelectSelector):
     def select(self, timeout: float | None = None) -> list[Any]:
         if timeout is None:
             raise NothingToWaitForError("no timer is set and no callback is ready")
-        if timeout > 0:
-            self.loop.jump(timeout)
+        # Past the timer, never short of it: asyncio fires what is due *before* now.
+        self.loop.jump(timeout + 1e-9)
         return []
 
 
@@ -33,6 +33,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         selector = _JumpingSelector()
         selector.loop = self
         super().__init__(selector)
+        # A timer must never run before its time: whoever looks at the clock then would wait again, for ever.
+        self._clock_resolution = 0.0
 
     def time(self) -> float:
         return self._virtual
