@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tidegate.api.conditions import ConditionType, Outcome
-from tidegate.api.errors import ClusterError, InvalidSpec, Rejected, TemplateRefused
+from tidegate.api.errors import ClusterError, Denied, InvalidSpec, Rejected, TemplateRefused
 from tidegate.api.resource import LLMServiceSpec
 from tidegate.cluster import gather, locks
 from tidegate.cluster.execute import Executor, Told
 from tidegate.cluster.keys import DrainKeys
 from tidegate.cluster.port import ENDPOINT_SLICES, LLM_SERVICES, NAMESPACES, Cluster, Object
 from tidegate.cluster.store import Store
-from tidegate.core import invalid
+from tidegate.core import invalid, model, render
 from tidegate.core.actions import Action, DrainOrder
 from tidegate.core.model import Snapshot
 from tidegate.core.plan import Plan, plan
@@ -43,9 +43,23 @@ class _Memory:
     refused: tuple[tuple[str, str], ...] = ()
     refused_at: float = 0.0
     written_at: float = 0.0
+    refusal: str = ""
     done: tuple[Action, ...] = ()
     repeated: int = 0
+    again_at: float = 0.0
     written: dict[str, Any] = field(default_factory=dict)
+
+    def rests(self, actions: tuple[Action, ...], now: float) -> bool:
+        """Whether to leave these actions for now: the same ones, time and again, have had no effect."""
+        if actions != self.done:
+            self.done, self.repeated, self.again_at = actions, 0, now
+        elif now < self.again_at:
+            return True
+        else:
+            self.repeated += 1
+            if self.repeated >= FEW:
+                self.again_at = now + min(0.1 * 2**self.repeated, LONGEST_REPEAT)
+        return False
 
 
 class Reconciler:
@@ -75,26 +89,31 @@ class Reconciler:
         try:
             spec = LLMServiceSpec.parse(service.get("spec") or {})
         except InvalidSpec as error:
-            self._sessions.want(key, (), ())
+            # Conversations that run go on: what they wait for does not depend on the new spec.
             await self._write(service, memory, invalid.status(service, str(error), self._now()))
             return None
-        now = self._now()
-        secret = self._keys.known(key, now) or await self._keys.refresh(key, now)
-        s = self._snapshot(service, spec, memory, secret)
-        decided = plan(s)
+        decided = plan(await self._snapshot(key, service, spec, memory))
+        s = decided.view.s
         self._sessions.forget(key, {p.uid for p in s.pods if p.alive})
+        self._sessions.want(key, decided.orders, decided.questions)
         wait = await self._report(service, memory, decided)
+        if decided.actions and not memory.rests(decided.actions, s.now):
+            await self._act(memory, decided)
+            return 0.0
+        rest = memory.again_at - s.now if decided.actions else None
+        return min((w for w in (wait, rest, decided.requeue_after) if w is not None), default=None)
+
+    async def _act(self, memory: _Memory, decided: Plan) -> None:
+        s = decided.view.s
         try:
             await self._executor.execute(s, decided.actions)
         except TemplateRefused as refused:
-            memory.refused_generation, memory.refused = s.generation, refused.causes
-            memory.refused_at = s.now
-            return 0.0
-        self._sessions.want(key, decided.orders, decided.questions)
-        if decided.actions:
-            return self._again(memory, decided.actions)
-        memory.repeated = 0
-        return min((w for w in (wait, decided.requeue_after) if w is not None), default=None)
+            memory.refused_generation, memory.refused, memory.refused_at = s.generation, refused.causes, s.now
+        except (Denied, Rejected) as error:
+            memory.refusal = str(error)
+            raise
+        else:
+            memory.refusal = ""
 
     def _namespace_goes(self, namespace: str) -> bool:
         """A terminating namespace takes everything in its own order; whatever we would create is refused there."""
@@ -107,12 +126,6 @@ class Reconciler:
         self._keys.forget(key)
         self._memory.pop(key, None)
 
-    def _again(self, memory: _Memory, actions: tuple[Action, ...]) -> float:
-        """When to look again after acting: at once, but slower and slower while the same is done without effect."""
-        memory.repeated = memory.repeated + 1 if actions == memory.done else 0
-        memory.done = actions
-        return 0.0 if memory.repeated < FEW else min(0.1 * 2**memory.repeated, LONGEST_REPEAT)
-
     def _remember(self, key: str, service: Object) -> _Memory:
         uid = service["metadata"]["uid"]
         memory = self._memory.get(key)
@@ -121,22 +134,34 @@ class Reconciler:
             memory = self._memory[key] = _Memory(uid)
         return memory
 
-    def _snapshot(self, service: Object, spec: LLMServiceSpec, memory: _Memory, secret: bool) -> Snapshot:
+    async def _snapshot(self, key: str, service: Object, spec: LLMServiceSpec, memory: _Memory) -> Snapshot:
         now = self._now()
-        generation = int(service["metadata"].get("generation", 1))
-        stands = memory.refused_generation == generation and now - memory.refused_at < REFUSED_SECONDS
+        meta = service["metadata"]
+        stands = memory.refused_generation == meta.get("generation", 1) and now - memory.refused_at < REFUSED_SECONDS
+        secret, trouble = await self._secret(key, render.Owner(meta["namespace"], meta["name"], meta["uid"]), memory)
         return gather.snapshot(
             self._store,
             service,
             spec,
             now,
-            readings=dict(self._sessions.readings),
-            troubles=dict(self._sessions.troubles),
-            withdrawn=dict(self._sessions.withdrawn),
+            (trouble,) if trouble is not None else (),
+            readings=self._sessions.readings_of(key),
+            troubles=self._sessions.troubles_of(key),
             locks_missing=self.locks_missing,
             has_secret=secret,
+            refused=memory.refusal,
             rejected=memory.refused if stands else (),
         )
+
+    async def _secret(self, key: str, owner: render.Owner, memory: _Memory) -> tuple[bool, model.Conflict | None]:
+        now = self._now()
+        if self._keys.known(key, now):
+            return True, None
+        try:
+            return await self._keys.refresh(owner, now)
+        except Denied as error:
+            memory.refusal = str(error)
+            return False, None
 
     async def _report(self, service: Object, memory: _Memory, decided: Plan) -> float | None:
         """Write the status if it says something new; returns when the rest of the news may be written."""
@@ -159,9 +184,11 @@ class Reconciler:
             return
         change = _change(service.get("status") or {}, document)
         try:
-            answer = await self._cluster.merge_status(LLM_SERVICES, meta["namespace"], meta["name"], change)
-        except Rejected as error:
-            # A CRD older than this operator: the rollout must not stop for the sake of its report.
+            answer = await self._cluster.merge_status(
+                LLM_SERVICES, meta["namespace"], meta["name"], change, uid=meta["uid"]
+            )
+        except (Denied, Rejected) as error:
+            # A CRD older than this operator, or a role that lacks a verb: the rollout must not stop for its report.
             log.warning("status of %s/%s refused, is the CRD up to date? %s", meta["namespace"], meta["name"], error)
             return
         memory.written_at, memory.written = self._now(), document

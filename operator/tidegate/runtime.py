@@ -35,15 +35,16 @@ log = logging.getLogger(__name__)
 WORKERS: Final = 16
 SWEEP_SECONDS: Final = 120.0
 RESYNC_SECONDS: Final = 300.0
-OURS: Final = f"{names.MANAGED_BY}={names.MANAGER}"
+# By the label that the policies protect, not by managed-by, which anybody may change.
+OURS: Final = names.SERVICE
 WATCHED: Final[tuple[tuple[Kind, str], ...]] = (
     (LLM_SERVICES, ""),
     (DEPLOYMENTS, OURS),
     (REPLICASETS, OURS),
     (PODS, OURS),
-    (PDBS, OURS),
+    (PDBS, ""),
     (NAMESPACES, ""),
-    # Users' own Services count too: a withdrawn pod has to leave every one of them.
+    # Users' own count too: a withdrawn pod has to leave every Service, and a name may be taken.
     (SERVICES, ""),
 )
 
@@ -68,7 +69,7 @@ class Operator:
         tell = EventRecorder(cluster, "tidegate", instance, time.time)
         self._reconciler = Reconciler(cluster, self._store, keys, self._sessions, tell, time.time)
         self._swept = asyncio.Event()
-        self._last_sweep = 0.0
+        self._last_sweep = time.monotonic()
 
     async def run(self) -> None:
         """Until kopf gets SIGTERM or SIGINT, or a part of it fails for good, which raises."""
@@ -173,7 +174,7 @@ class Operator:
 
     def _probe(self, **_: Any) -> float:
         """Age of the last sweep in seconds; an operator that cannot read the cluster for long has to be restarted."""
-        age = time.monotonic() - self._last_sweep if self._last_sweep else 0.0
+        age = time.monotonic() - self._last_sweep
         if age > 10 * SWEEP_SECONDS:
             raise RuntimeError(f"the last list of the cluster is {age:.0f} s old")
         return age

@@ -263,9 +263,14 @@ def test_a_budget_that_somebody_changed_is_corrected_and_one_with_defaults_added
     assert told(story("v1", *several("v1", 3), live_budget=lower)) == ["apply PodDisruptionBudget chat"]
 
 
-def test_counts_are_not_acted_on_in_the_same_pass_that_changes_something_else():
+def test_a_child_that_has_to_be_mended_holds_up_no_step():
     s = story("v2", *several("v1", 3), serving("v2-1"), live_budget=None)
-    assert told(s) == ["apply PodDisruptionBudget chat"]
+    assert told(s) == ["apply PodDisruptionBudget chat", "withdraw v1-1 (Rollout)"]
+
+
+def test_counts_are_not_acted_on_in_the_same_pass_that_changes_them():
+    s = story("v2", *several("v1", 3), drained("v1-4"), serving("v2-1"))
+    assert [x for x in told(s) if x.startswith("withdraw")] == []
 
 
 def test_an_answer_is_asked_for_before_a_victim_is_chosen():

@@ -49,8 +49,12 @@ def test_absent_stays_absent_so_a_new_default_rolls_nothing():
 
 
 @pytest.mark.parametrize("path", ["probes", "container", "rollout.restartedAt"])
-def test_writing_a_default_down_is_a_change_of_what_the_user_wrote(path: str):
-    assert revision.source(edited(path, None)) != revision.source(raw_spec())
+def test_a_null_is_as_good_as_absent_as_it_is_to_kubernetes(path: str):
+    assert revision.source(edited(path, None)) == revision.source(raw_spec())
+
+
+def test_writing_a_default_down_is_a_change_of_what_the_user_wrote():
+    assert revision.source(edited("drain.native.port", 9901)) != revision.source(edited("drain.native", {}))
 
 
 @pytest.mark.parametrize("part", ["rollout", "drain"])

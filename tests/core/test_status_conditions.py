@@ -115,7 +115,7 @@ def test_in_steady_state_the_status_is_the_same_at_any_time():
 
 
 SILENT = {p.name: None for p in (*OLD, serving("v2-1"))}
-DEAF = {p.uid: Trouble(NOW - 1, "timeout", "connected, but no answer in time") for p in OLD}
+DEAF = {p.uid: Trouble(NOW - 1, "timeout", "connected, but no answer in time") for p in (*OLD, serving("v2-1"))}
 HELD = draining("v1-1", drain=record("v1-1", since=-BUDGET - 9, budget=None))
 OWN_PROBE = {"template": {"spec": {"containers": [container("v1", readinessProbe={"tcpSocket": {"port": 8000}})]}}}
 
@@ -161,7 +161,7 @@ def test_the_message_of_a_rollout_says_who_drains_what_it_holds_until_when_and_w
     s = story("v2", pod, *OLD[1:], serving("v2-1"), readings={"v1-1": says(pod, in_flight=3, oldest_seconds=41.0)})
     assert message(s) == (
         "1 of 3 pods are of chat-v2. Pod v1-1 drains since 60 s: 3 requests in flight, the oldest 41 s old; at the "
-        f"latest at {times.clock(NOW - 60 + BUDGET)} it is let go. Then the next pod follows"
+        f"latest at {times.clock(NOW - 60 + BUDGET)} it is let go. Then the next step follows"
     )
 
 

@@ -325,8 +325,9 @@ class EndpointSlices:
         if kind is SERVICES and event != "DELETED":
             self._queue.add(raw["metadata"]["uid"])
         elif kind is PODS:
-            for uid in self._cache.objects[SERVICES]:
-                self._queue.add(uid)
+            for uid, service in self._cache.objects[SERVICES].items():
+                if _may_select(service["spec"].get("selector") or {}, raw):
+                    self._queue.add(uid)
 
     def _sync(self, uid: str) -> bool:
         service = self._cache.objects[SERVICES].get(uid)
@@ -360,6 +361,12 @@ class EndpointSlices:
         return True
 
 
+def _may_select(selector: Mapping[str, str], pod: Object) -> bool:
+    """Whether the Service has to look at the pod again; it may have lost the pod by its state just now."""
+    labels = pod["metadata"]["labels"]
+    return all(labels.get(key) == value for key, value in selector.items() if key != names.STATE)
+
+
 def _endpoint(pod: Object) -> Object:
     meta, serving, terminating = pod["metadata"], ready(pod), "deletionTimestamp" in pod["metadata"]
     return {
@@ -379,8 +386,9 @@ class Budgets:
 
     def _event(self, event: str, kind: Kind, raw: Object) -> None:
         if kind is PODS:
-            for uid in self._cache.objects[PDBS]:
-                self._queue.add(uid)
+            for uid, budget in self._cache.objects[PDBS].items():
+                if _may_select(budget["spec"]["selector"].get("matchLabels") or {}, raw):
+                    self._queue.add(uid)
         elif kind is PDBS and event != "DELETED":
             self._queue.add(raw["metadata"]["uid"])
 

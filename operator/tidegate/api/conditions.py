@@ -47,6 +47,8 @@ class Reason(StrEnum):
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
     NO_SPARE_CAPACITY = "NoSpareCapacity"
     BUDGET_HELD = "BudgetHeld"
+    WRITE_REFUSED = "WriteRefused"
+    TERMS_CHANGED = "TermsChanged"
     NO_ANSWER = "NoAnswer"
     POLICIES_MISSING = "PoliciesMissing"
     RENDERED_BEFORE = "RenderedBefore"

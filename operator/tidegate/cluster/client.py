@@ -95,11 +95,14 @@ class ApiCluster:
             query["dryRun"] = "All"
         return await self._call("PATCH", kind.path(namespace, name), query=query, body=body, content_type=_APPLY)
 
-    async def merge_status(self, kind: Kind, namespace: str, name: str, status: Mapping[str, Any]) -> Object:
+    async def merge_status(
+        self, kind: Kind, namespace: str, name: str, status: Mapping[str, Any], *, uid: str
+    ) -> Object:
         # Not server-side apply: that refuses fields which an older CRD lacks, a merge patch prunes them.
         query = {"fieldManager": names.FIELD_MANAGER_STATUS}
+        body = {"metadata": {"uid": uid}, "status": dict(status)}
         path = kind.path(namespace, name, "status")
-        return await self._call("PATCH", path, query=query, body={"status": dict(status)}, content_type=_MERGE)
+        return await self._call("PATCH", path, query=query, body=body, content_type=_MERGE)
 
     async def patch(self, kind: Kind, namespace: str, name: str, operations: Sequence[Mapping[str, Any]]) -> Object:
         try:
@@ -116,17 +119,6 @@ class ApiCluster:
     async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str) -> None:
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         await self._call("DELETE", kind.path(namespace, name), body=body)
-
-    async def review_access(self, kind: Kind, verb: str) -> bool:
-        """Whether this client may do `verb` on `kind` in all namespaces."""
-        attributes = {"group": kind.group, "resource": kind.plural, "verb": verb}
-        body = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": attributes},
-        }
-        answer = await self._call("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body=body)
-        return bool(answer.get("status", {}).get("allowed"))
 
     async def _call(
         self,
@@ -157,7 +149,10 @@ class ApiCluster:
             raise Unavailable(f"no answer from the API server: {type(error).__name__}") from error
         if response.status >= 400:
             raise _error(response.status, data, response.headers)
-        return dict(json.loads(data)) if data else {}
+        try:
+            return dict(json.loads(data)) if data else {}
+        except (ValueError, TypeError) as error:
+            raise Unavailable("the API server's answer is not a JSON object") from error
 
 
 def _error(status: int, body: Any, headers: Mapping[str, str] | None) -> ClusterError:
@@ -165,6 +160,7 @@ def _error(status: int, body: Any, headers: Mapping[str, str] | None) -> Cluster
         document = json.loads(body) if body else {}
     except ValueError:
         document = {}
+    document = document if isinstance(document, dict) else {}
     message = str(document.get("message") or f"HTTP {status}")
     if status == 404:
         return NotFound(message)

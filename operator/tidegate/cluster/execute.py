@@ -5,15 +5,15 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from tidegate.api import names
-from tidegate.api.errors import Denied, NotFound, Rejected, TemplateRefused
+from tidegate.api.errors import ClusterError, Conflict, NotFound, Rejected, TemplateRefused, TidegateError
 from tidegate.core import actions as a
 from tidegate.core import render
 from tidegate.core.grace import grace_period
 from tidegate.core.model import Snapshot
 
-from . import project
+from . import gather, project
 from .keys import DrainKeys
-from .port import DEPLOYMENTS, PDBS, PODS, SERVICES, Cluster, Object
+from .port import DEPLOYMENTS, PDBS, PODS, SERVICES, Cluster, Kind, Object
 from .store import Store
 
 log = logging.getLogger(__name__)
@@ -27,15 +27,24 @@ class Told(Protocol):
 
 
 class Executor:
-    """Executes the actions of one plan in order; the first failure ends the pass, the next one plans anew."""
+    """Executes the actions of one plan in order; what fails does not keep the others back."""
 
     def __init__(self, cluster: Cluster, store: Store, keys: DrainKeys, tell: Told) -> None:
         self._cluster, self._store, self._keys, self._tell = cluster, store, keys, tell
 
     async def execute(self, s: Snapshot, plan: Iterable[a.Action]) -> None:
-        """Raises `ClusterError` or `TemplateRefused`."""
+        """Raises the first `ClusterError` or `TemplateRefused` when all have been tried."""
+        failure: TidegateError | None = None
         for action in plan:
-            await self._one(s, action)
+            try:
+                await self._one(s, action)
+            except NotFound:
+                # It is gone, and the watch will say so: for a delete that is success, for the rest a new plan.
+                log.info("service=%s/%s gone before %s", s.namespace, s.name, type(action).__name__)
+            except (ClusterError, TemplateRefused) as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
 
     async def _one(self, s: Snapshot, action: a.Action) -> None:
         match action:
@@ -68,16 +77,30 @@ class Executor:
         revision = render.Revision(action.revision, action.source, grace_period(s.spec), prestop)
         body = render.deployment(owner, s.spec, revision, action.replicas)
         name = render.deployment_name(owner, action.revision)
+        if action.refresh:
+            body["metadata"] |= {"uid": action.uid, "resourceVersion": action.version}
+        else:
+            await self._must_be_free(s, name)
         try:
             await self._apply(name, s.namespace, body, dry_run=True)
         except Rejected as error:
             # The Deployment's spec.template is the user's spec.template: fields need no translation.
             raise TemplateRefused(error.causes or [("", str(error))]) from error
-        except Denied as error:
-            raise TemplateRefused([("", str(error))]) from error
         self._store.put(DEPLOYMENTS, await self._apply(name, s.namespace, body, dry_run=False))
         if not action.refresh:
             await self._tell(s, "NewRevision", f"Created Deployment {name} with {action.replicas} replicas")
+
+    async def _must_be_free(self, s: Snapshot, name: str) -> None:
+        """Apply creates or changes: what is there already, unseen, must neither be taken over nor be counted anew."""
+        try:
+            live = await self._cluster.get(DEPLOYMENTS, s.namespace, name)
+        except NotFound:
+            return
+        if (live["metadata"].get("labels") or {}).get(names.SERVICE) != s.name:
+            text = f"Deployment {name} exists and is not Tidegate's; remove it, or rename the LLMService"
+            raise TemplateRefused([("metadata.name", text)])
+        self._store.put(DEPLOYMENTS, live)
+        raise Conflict(f"Deployment {name} was there before it was seen")
 
     async def _apply(self, name: str, namespace: str, body: Object, *, dry_run: bool) -> Object:
         manager = names.FIELD_MANAGER
@@ -85,15 +108,25 @@ class Executor:
 
     async def _scale(self, s: Snapshot, action: a.Scale) -> None:
         body = render.scale(action.deployment, s.namespace, action.replicas, action.released)
+        # A late write, of a killed operator too, must not undo a count that it has not seen.
+        body["metadata"] |= {"uid": action.uid, "resourceVersion": action.version}
         manager = names.FIELD_MANAGER_SCALE
-        answer = await self._cluster.apply(DEPLOYMENTS, s.namespace, action.deployment, body, manager=manager)
+        try:
+            answer = await self._cluster.apply(DEPLOYMENTS, s.namespace, action.deployment, body, manager=manager)
+        except Conflict:
+            await self._look_again(DEPLOYMENTS, s.namespace, action.deployment)
+            raise
         self._store.put(DEPLOYMENTS, answer)
         log.info(
             "service=%s/%s scaled=%s to=%d why=%s", s.namespace, s.name, action.deployment, action.replicas, action.why
         )
 
     async def _label(self, s: Snapshot, action: a.Withdraw | a.Redate | a.Restore | a.MarkDrained) -> None:
-        answer = await self._cluster.patch(PODS, s.namespace, action.pod, operations(action))
+        try:
+            answer = await self._cluster.patch(PODS, s.namespace, action.pod, operations(action))
+        except Conflict:
+            await self._look_again(PODS, s.namespace, action.pod)
+            raise
         self._store.put(PODS, answer)
         match action:
             case a.Withdraw(pod=pod, record=record):
@@ -122,6 +155,10 @@ class Executor:
             case _:
                 pass
 
+    async def _look_again(self, kind: Kind, namespace: str, name: str) -> None:
+        """After a conflict the watch may lag: the next plan shall rest on what the API server holds now."""
+        self._store.put(kind, await self._cluster.get(kind, namespace, name))
+
     async def _delete_pod(self, s: Snapshot, action: a.DeletePod) -> None:
         # Its ReplicaSet may have deleted it while our watch lagged: look before the one irreversible step.
         try:
@@ -137,11 +174,11 @@ class Executor:
         )
 
     async def _adopt(self, s: Snapshot, action: a.Adopt) -> None:
-        operations: list[dict[str, Any]] = [
-            {"op": "test", "path": "/metadata/uid", "value": action.uid},
-            {"op": "add", "path": "/metadata/ownerReferences", "value": [_owner(s).reference]},
-        ]
-        answer = await self._cluster.patch(DEPLOYMENTS, s.namespace, action.name, operations)
+        live = await self._cluster.get(DEPLOYMENTS, s.namespace, action.name)
+        if live["metadata"]["uid"] != action.uid or project.controller(live):
+            self._store.put(DEPLOYMENTS, live)
+            return
+        answer = await self._cluster.patch(DEPLOYMENTS, s.namespace, action.name, gather.adoption(live, _owner(s)))
         self._store.put(DEPLOYMENTS, answer)
 
 
@@ -150,6 +187,12 @@ def operations(action: a.Withdraw | a.Redate | a.Restore | a.MarkDrained) -> lis
     state = f"/metadata/labels/{_escape(names.STATE)}"
     drain = f"/metadata/annotations/{_escape(names.DRAIN)}"
     patch: list[dict[str, Any]] = [{"op": "test", "path": "/metadata/uid", "value": action.uid}]
+    if isinstance(action, a.Withdraw | a.MarkDrained) and action.version:
+        patch.append({"op": "test", "path": "/metadata/resourceVersion", "value": action.version})
+    known = action.old if isinstance(action, a.Redate) else None if isinstance(action, a.Withdraw) else action.record
+    if known is not None and known.raw:
+        # Of another drain than the one decided on, be it the next of the same pod, nothing is known.
+        patch.append({"op": "test", "path": drain, "value": known.raw})
     match action:
         case a.Withdraw(record=record):
             patch += _change(state, names.SERVING, names.DRAINING)

@@ -24,8 +24,10 @@ class Children:
     conflicts: tuple[Conflict, ...]
 
 
-def snapshot(store: Store, service: Object, spec: LLMServiceSpec, now: float, **known: Any) -> Snapshot:
-    """Everything about `service`; `known` holds what is not in the store (readings, locks)."""
+def snapshot(
+    store: Store, service: Object, spec: LLMServiceSpec, now: float, conflicts: tuple[Conflict, ...], **known: Any
+) -> Snapshot:
+    """Everything about `service`; `conflicts` and `known` are what is not in the store (readings, locks)."""
     meta = service["metadata"]
     owner = render.Owner(meta["namespace"], meta["name"], meta["uid"])
     children = _children(store, owner)
@@ -44,7 +46,7 @@ def snapshot(store: Store, service: Object, spec: LLMServiceSpec, now: float, **
         deployments=children.deployments,
         replica_sets=children.replica_sets,
         pods=children.pods,
-        conflicts=children.conflicts + clash + other,
+        conflicts=children.conflicts + clash + other + conflicts,
         foreign_services=tuple(foreign_services(store, owner.namespace, children.pods)),
         live_service=live_service,
         live_budget=live_budget,
@@ -57,7 +59,7 @@ def _children(store: Store, owner: render.Owner) -> Children:
     deployments = []
     mine = {names.SERVICE: owner.name}
     for raw in store.select(DEPLOYMENTS, owner.namespace, mine):
-        trouble = _foreign(raw, owner, "Deployment")
+        trouble = foreign(raw, owner, "Deployment")
         if trouble is not None:
             conflicts.append(trouble)
         else:
@@ -78,13 +80,34 @@ def _child(
     raw = store.get(kind, owner.namespace, name)
     if raw is None:
         return None, ()
-    trouble = _foreign(raw, owner, kind.kind)
+    trouble = foreign(raw, owner, kind.kind)
     if trouble is not None:
         return None, (trouble,) if wanted else ()
     return raw, ()
 
 
-def _foreign(raw: Object, owner: render.Owner, kind: str) -> Conflict | None:
+def controlled(raw: Object) -> bool:
+    """Whether it has a controller at all."""
+    return bool(project.controller(raw))
+
+
+def orphaned(raw: Object) -> bool:
+    """Made by Tidegate, and its LLMService was deleted without it."""
+    labels = raw["metadata"].get("labels") or {}
+    return not controlled(raw) and labels.get(names.MANAGED_BY) == names.MANAGER
+
+
+def adoption(live: Object, owner: render.Owner) -> list[dict[str, Any]]:
+    """The JSON patch that makes `owner` the controller, beside whatever other owners there are."""
+    others = live["metadata"].get("ownerReferences") or []
+    return [
+        {"op": "test", "path": "/metadata/uid", "value": live["metadata"]["uid"]},
+        {"op": "test", "path": "/metadata/resourceVersion", "value": live["metadata"]["resourceVersion"]},
+        {"op": "add", "path": "/metadata/ownerReferences", "value": [*others, owner.reference]},
+    ]
+
+
+def foreign(raw: Object, owner: render.Owner, kind: str) -> Conflict | None:
     """Why an object of a name that we need is not ours; None when it is, or may be adopted."""
     name = raw["metadata"]["name"]
     holder = project.controller(raw)

@@ -93,8 +93,10 @@ class Cluster(Protocol):
     ) -> Object:
         """Server-side apply with force: what the body names belongs to `manager` afterwards."""
 
-    async def merge_status(self, kind: Kind, namespace: str, name: str, status: Mapping[str, Any]) -> Object:
-        """JSON merge patch of the status subresource; a None in it removes a key."""
+    async def merge_status(
+        self, kind: Kind, namespace: str, name: str, status: Mapping[str, Any], *, uid: str
+    ) -> Object:
+        """JSON merge patch of the status subresource of the object with this uid; a None in it removes a key."""
 
     async def patch(self, kind: Kind, namespace: str, name: str, operations: Sequence[Mapping[str, Any]]) -> Object:
         """JSON patch. A failed `test` operation raises `Conflict`, whatever code the server gives it."""

@@ -35,12 +35,20 @@ def pod(raw: Raw) -> Pod:
         unready_since=times.parse(ready.get("lastTransitionTime")) if ready.get("status") == "False" else None,
         unschedulable=scheduled.get("message", "") if scheduled.get("reason") == "Unschedulable" else "",
         any_running=any("running" in (c.get("state") or {}) for c in everything),
-        container=_container(next((c for c in everything if c.get("name") == serving), {})),
+        container=_serving_status(everything, serving),
         drain=_drain(annotations.get(names.DRAIN)),
         outcome=_outcome(annotations.get(names.OUTCOME)),
-        release=annotations.get(names.RELEASE, ""),
-        contract_port=_contract_port(spec, serving),
+        release=annotations.get(names.RELEASE, "").strip(),
+        version=meta.get("resourceVersion", ""),
+        contract_port=_contract_port(spec),
     )
+
+
+def _serving_status(everything: list[Raw], serving: str) -> ContainerStatus:
+    """Of the named container; if none has that name, any that has started may hold work, as the policies see it too."""
+    named = [c for c in everything if c.get("name") == serving]
+    started = [c for c in everything if c.get("started") and "running" in (c.get("state") or {})]
+    return _container(next(iter(named or started or everything), {}))
 
 
 def _container(raw: Raw) -> ContainerStatus:
@@ -58,13 +66,12 @@ def _container(raw: Raw) -> ContainerStatus:
     )
 
 
-def _contract_port(spec: Raw, serving: str) -> int | None:
+def _contract_port(spec: Raw) -> int | None:
     """The port of the preStop hook that the operator rendered into this very pod."""
     for container in spec.get("containers") or []:
-        if container.get("name") == serving:
-            hook = ((container.get("lifecycle") or {}).get("preStop") or {}).get("httpGet") or {}
-            port = hook.get("port")
-            return port if isinstance(port, int) else None
+        hook = ((container.get("lifecycle") or {}).get("preStop") or {}).get("httpGet") or {}
+        if hook.get("path") == names.PRESTOP_PATH and isinstance(hook.get("port"), int):
+            return int(hook["port"])
     return None
 
 
@@ -86,12 +93,18 @@ def _drain(text: object) -> DrainRecord | None:
     budget = value.get("budgetSeconds")
     return DrainRecord(
         id=str(value["id"]),
-        instance=value.get("instance"),
+        instance=value["instance"] if isinstance(value.get("instance"), str) else None,
         reason=str(value.get("reason", "")),
         since=since,
         deadline=times.parse(value.get("deadline")),
-        budget=float(budget) if isinstance(budget, int | float) else None,
+        budget=_number(budget),
+        raw=str(text),
     )
+
+
+def _number(value: object) -> float | None:
+    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12
+    return float(value) if good else None  # type: ignore[arg-type]
 
 
 def drain_text(record: DrainRecord) -> str:
@@ -115,9 +128,9 @@ def _outcome(text: object) -> OutcomeRecord | None:
         return None
     return OutcomeRecord(
         outcome=str(value["outcome"]),
-        seconds=float(value.get("seconds") or 0),
-        cut=value.get("cut"),
-        oldest_cut_seconds=value.get("oldestCutSeconds"),
+        seconds=_number(value.get("seconds")) or 0.0,
+        cut=None if (cut := _number(value.get("cut"))) is None else int(cut),
+        oldest_cut_seconds=_number(value.get("oldestCutSeconds")),
         at=at,
         reason=str(value.get("reason", "")),
     )
@@ -156,6 +169,7 @@ def deployment(raw: Raw, owner_uid: str) -> Deployment:
         failure=str(failure.get("message", "")) if refused else "",
         deleting=bool(meta.get("deletionTimestamp")),
         adopted=controller(raw).get("uid") == owner_uid,
+        version=meta.get("resourceVersion", ""),
     )
 
 

@@ -8,12 +8,13 @@ resourceVersions are compared as numbers. Kubernetes calls them opaque; they are
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from . import project
 from .port import Kind, Object
 
-Key = tuple[str, str]
+MOST_GONE: Final = 20_000
+"""Deletions remembered; older ones can be late no more."""
 
 
 class Store:
@@ -21,64 +22,58 @@ class Store:
 
     def __init__(self, changed: Callable[[Kind, Object], None]) -> None:
         self._changed = changed
-        self._objects: dict[Kind, dict[Key, Object]] = {}
+        self._objects: dict[Kind, dict[str, dict[str, Object]]] = {}
         self._gone: dict[str, int] = {}
 
     def put(self, kind: Kind, raw: Object) -> None:
         raw = project.trim(kind, raw)
         meta = raw["metadata"]
-        uid = str(meta.get("uid", ""))
-        if uid in self._gone:
+        # A late event of a deleted object must not bring it back; one that only left the selector may return.
+        if self._gone.get(str(meta.get("uid", "")), -1) >= _version(raw):
             return
-        key = (meta.get("namespace") or "", meta["name"])
-        held = self._objects.setdefault(kind, {}).get(key)
-        if held is not None and held["metadata"]["uid"] == uid and _version(held) >= _version(raw):
+        space = self._objects.setdefault(kind, {}).setdefault(meta.get("namespace") or "", {})
+        held = space.get(meta["name"])
+        if held is not None and _version(held) >= _version(raw):
             return
-        self._objects[kind][key] = raw
+        space[meta["name"]] = raw
         self._changed(kind, raw)
 
     def remove(self, kind: Kind, raw: Object) -> None:
         meta = raw.get("metadata") or {}
-        key = (meta.get("namespace") or "", meta["name"])
-        held = self._objects.get(kind, {}).get(key)
+        space = self._objects.get(kind, {}).get(meta.get("namespace") or "", {})
+        held = space.get(meta["name"])
         uid = str(meta.get("uid", ""))
-        # A late event of a deleted object must not bring it back; uids are never used again.
-        self._gone[uid] = len(self._gone)
-        if len(self._gone) > 20_000:
-            for old in list(self._gone)[:10_000]:
+        self._gone[uid] = max(_version(raw), _version(held) if held is not None else 0)
+        if len(self._gone) > MOST_GONE:
+            for old in list(self._gone)[: MOST_GONE // 2]:
                 del self._gone[old]
         if held is not None and held["metadata"].get("uid") == uid:
-            del self._objects[kind][key]
+            del space[meta["name"]]
             self._changed(kind, raw)
 
-    def replace(self, kind: Kind, listed: Iterable[Object], version: str, namespace: str | None = None) -> int:
+    def replace(self, kind: Kind, listed: Iterable[Object], version: str) -> int:
         """Take over a LIST; what it lacks and is not newer than it is dropped. Returns how many ghosts there were."""
         seen = set()
         for raw in listed:
             seen.add(raw["metadata"]["uid"])
             self.put(kind, raw)
         limit = int(version) if version.isdigit() else 0
-        ghosts = [
-            raw
-            for (space, _), raw in self._objects.get(kind, {}).items()
-            if raw["metadata"]["uid"] not in seen
-            and _version(raw) <= limit
-            and (namespace is None or space == namespace)
-        ]
+        ghosts = [raw for raw in self.all(kind) if raw["metadata"]["uid"] not in seen and _version(raw) <= limit]
         for raw in ghosts:
             self.remove(kind, raw)
         return len(ghosts)
 
     def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
-        return self._objects.get(kind, {}).get((namespace, name))
+        return self._objects.get(kind, {}).get(namespace, {}).get(name)
 
     def select(self, kind: Kind, namespace: str, labels: dict[str, str] | None = None) -> Iterator[Object]:
-        for (space, _), raw in list(self._objects.get(kind, {}).items()):
-            if space == namespace and _matches(raw, labels or {}):
+        for raw in list(self._objects.get(kind, {}).get(namespace, {}).values()):
+            if _matches(raw, labels or {}):
                 yield raw
 
     def all(self, kind: Kind) -> Iterator[Object]:
-        return iter(list(self._objects.get(kind, {}).values()))
+        for space in list(self._objects.get(kind, {}).values()):
+            yield from list(space.values())
 
 
 def _matches(raw: Object, labels: dict[str, str]) -> bool:

@@ -1,7 +1,7 @@
 """What a plan may ask for: plain data, executed elsewhere, each safe to repeat."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from .model import DrainRecord, OutcomeRecord
@@ -15,6 +15,8 @@ class CreateRevision:
     source: str
     replicas: int
     refresh: bool = False
+    uid: str = ""
+    version: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,9 @@ class Scale:
     replicas: int
     released: frozenset[str]
     why: str
+    uid: str = ""
+    version: str = field(default="", compare=False)
+    """The count was decided on this resourceVersion: another one refuses it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,8 @@ class Withdraw:
     pod: str
     uid: str
     record: DrainRecord
+    version: str = field(default="", compare=False)
+    """What the choice rested on: a pod that changed since is looked at again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +71,8 @@ class MarkDrained:
     state: str
     record: DrainRecord | None
     outcome: OutcomeRecord
+    version: str = field(default="", compare=False)
+    """Set when the pod was found to hold no work: it may have started since."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ def refresh(draft: Draft) -> None:
     if target is None or target.replicas or view.target_pods:
         return
     if outdated(view, target) or target.grace_seconds != grace_period(view.s.spec).seconds:
-        draft.actions.append(CreateRevision(target.revision, view.source, 0, refresh=True))
+        draft.actions.append(CreateRevision(target.revision, view.source, 0, True, target.uid, target.version))
 
 
 def outdated(view: View, target: Deployment) -> bool:
@@ -54,7 +54,7 @@ def outdated(view: View, target: Deployment) -> bool:
 def prune(draft: Draft) -> None:
     """Old revisions without pods stay for undo, up to revisionHistoryLimit; the newest are kept."""
     view = draft.view
-    standing = {p.revision for p in view.s.pods}
+    standing = {p.revision for p in view.s.pods if p.alive or p.terminating}
     idle = [d for d in view.old_deployments if d.replicas == 0 and d.revision not in standing and not d.deleting]
     idle.sort(key=lambda d: (d.created, d.name))
     for d in idle[: max(len(idle) - view.s.spec.rollout.revision_history_limit, 0)]:

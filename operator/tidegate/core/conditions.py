@@ -12,8 +12,10 @@ from tidegate.api.drain import OnExpiry
 
 from . import template, times
 from .children import outdated
+from .grace import grace_period
 from .model import Pod
 from .plan import Plan
+from .running import wanted_back
 from .view import View, by_age, failure
 
 
@@ -76,9 +78,16 @@ def _stalled(plan: Plan) -> Verdict | None:
     if s.rejected:
         text = "; ".join(f"{field}: {message}" if field else message for field, message in s.rejected)
         return Reason.INVALID_SPEC, f"the API server refuses the template: {text}"
+    if s.refused:
+        return Reason.WRITE_REFUSED, f"The API server refuses a write of the operator: {s.refused}"
     lasting = [c for c in s.conflicts if not c.temporary]
     if lasting:
         return Reason.NAME_CONFLICT, "; ".join(c.detail for c in lasting)
+    if plan.unreachable:
+        return Reason.NO_ANSWER, _unreachable(view)
+    held = [p for p in view.draining if _overdue(view, p)]
+    if held and s.spec.drain.on_expiry is OnExpiry.HOLD:
+        return Reason.BUDGET_HELD, _overdue_text(view, held[0])
     return _not_coming_up(view)
 
 
@@ -111,10 +120,12 @@ def _nobody_else(view: View) -> str:
 
 
 def _late(view: View) -> Pod | None:
-    """The longest-waiting pod of the wanted revision; counted from its own creation, so drains do not count."""
+    """The longest-waiting pod of a revision that has not stood whole yet; by its own time, so drains do not count."""
+    if _was_complete(view):
+        return None
     limit = view.s.spec.rollout.progress_deadline_seconds
     waiting = [p for p in view.target_pods if p.state == names.SERVING and not p.ready]
-    late = [p for p in waiting if view.s.now - p.created > limit]
+    late = [p for p in waiting if view.s.now - max(p.created, p.unready_since or 0.0) > limit]
     return by_age(late)[0] if late else None
 
 
@@ -160,9 +171,13 @@ def _was_complete(view: View) -> bool:
 def _drain_detail(view: View) -> str:
     """Who drains, since when, what it waits for, and when that ends at the latest."""
     parts = []
+    back = wanted_back(view)
     for pod in by_age(view.draining)[:3]:
         record, reading = pod.drain, view.s.readings.get(pod.uid)
         if record is None:
+            continue
+        if pod.uid in back:
+            parts.append(f"Pod {pod.name} is wanted again and asked to serve")
             continue
         since = int(view.s.now - record.since)
         if reading is None or pod.uid in view.s.troubles:
@@ -179,7 +194,7 @@ def _drain_detail(view: View) -> str:
         parts.append(f"Pod {pod.name} drains since {since} s: {work}; {until}")
     more = len(view.draining) - len(parts)
     text = "; ".join(parts) + (f"; and {more} more" if more > 0 else "")
-    return f"{text}. Then the next pod follows" if text else ""
+    return text if not text or all(p.uid in back for p in view.draining) else f"{text}. Then the next step follows"
 
 
 def _next(view: View) -> str:
@@ -201,22 +216,10 @@ def _further(plan: Plan) -> Iterable[Condition]:
     s = view.s
     if plan.unreachable:
         yield Condition(ConditionType.DRAIN_ENDPOINT_UNREACHABLE, True, Reason.NO_ANSWER, _unreachable(view))
-    overdue = [p for p in view.draining if p.drain and s.now > p.drain.since + s.spec.drain.budget_seconds]
+    overdue = [p for p in view.draining if _overdue(view, p)]
     if overdue:
-        held = s.spec.drain.on_expiry is OnExpiry.HOLD
-        reason = Reason.BUDGET_HELD if held else Reason.DRAINING
-        remedy = (
-            "raise spec.drain.budgetSeconds, set spec.drain.onExpiry: Release, push the old revision again, or "
-            f"annotate the pod with {names.RELEASE}: <reason>"
-            if held
-            else "it is let go now"
-        )
-        yield Condition(
-            ConditionType.DRAIN_OVERDUE,
-            True,
-            reason,
-            f"Pod {overdue[0].name} drains beyond its budget of {s.spec.drain.budget_seconds} s; {remedy}",
-        )
+        reason = Reason.BUDGET_HELD if s.spec.drain.on_expiry is OnExpiry.HOLD else Reason.DRAINING
+        yield Condition(ConditionType.DRAIN_OVERDUE, True, reason, _overdue_text(view, overdue[0]))
     if s.locks_missing:
         yield Condition(
             ConditionType.LOCKS_MISSING,
@@ -231,6 +234,15 @@ def _further(plan: Plan) -> Iterable[Condition]:
             Reason.RENDERED_BEFORE,
             f"Pods of {view.target.name} were rendered by an older operator or with older numbers of spec.drain; they "
             "stay as they are until the next revision, or set spec.rollout.restartedAt",
+        )
+    computed = grace_period(s.spec).seconds
+    if view.target is not None and view.target_pods and view.target.grace_seconds != computed:
+        yield Condition(
+            ConditionType.GRACE_PERIOD_STALE,
+            True,
+            Reason.TERMS_CHANGED,
+            f"Pods of {view.target.name} get {view.target.grace_seconds} s when somebody else deletes them, the terms "
+            f"now sum to {computed} s; the next revision carries that, or set spec.rollout.restartedAt",
         )
     container = template.serving_container(s.spec)
     if container is not None and template.readiness_ignores_drains(s.spec, container):
@@ -249,6 +261,20 @@ def _further(plan: Plan) -> Iterable[Condition]:
             f"Service {', '.join(s.foreign_services)} selects these pods without {names.STATE}: a draining pod stays "
             f"in it until its readiness fails; add {names.STATE}: {names.SERVING} to its selector",
         )
+
+
+def _overdue(view: View, pod: Pod) -> bool:
+    return pod.drain is not None and view.s.now > pod.drain.since + view.s.spec.drain.budget_seconds
+
+
+def _overdue_text(view: View, pod: Pod) -> str:
+    remedy = "it is let go now"
+    if view.s.spec.drain.on_expiry is OnExpiry.HOLD:
+        remedy = (
+            "it is held and the rollout stops here. Raise spec.drain.budgetSeconds, set spec.drain.onExpiry: Release, "
+            f"push the old revision again, or annotate the pod with {names.RELEASE}: <reason>"
+        )
+    return f"Pod {pod.name} drains beyond its budget of {view.s.spec.drain.budget_seconds} s; {remedy}"
 
 
 def _unreachable(view: View) -> str:

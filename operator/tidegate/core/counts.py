@@ -10,7 +10,7 @@ from .actions import DeletePod, Scale
 from .draft import Draft
 from .model import Deployment
 from .view import View, by_age
-from .withdrawal import release_empty, withdraw
+from .withdrawal import release_empty, spare_serving, withdraw
 
 
 def room_for(view: View, returning: int) -> int:
@@ -26,9 +26,31 @@ def pay(draft: Draft) -> None:
         if unpaid:
             released = _kept(draft.view, d) | {p.uid for p in unpaid}
             why = ", ".join(p.name for p in by_age(unpaid))
-            draft.actions.append(Scale(d.name, max(d.replicas - len(unpaid), 0), released, f"drained: {why}"))
+            draft.actions.append(_scale(d, max(d.replicas - len(unpaid), 0), released, f"drained: {why}"))
         elif drained and _settled(draft.view, d):
             draft.actions.extend(DeletePod(p.name, p.uid) for p in by_age(drained))
+
+
+def reclaim(draft: Draft) -> None:
+    """Take back what was asked for and is refused: pods that quota or admission forbids hold places for ever."""
+    view = draft.view
+    scaled = {x.deployment for x in draft.actions if isinstance(x, Scale)}
+    for d in view.s.deployments:
+        unfilled = d.replicas - len(view.pods_of(d))
+        if unfilled <= 0 or not d.failure or d.name in scaled:
+            continue
+        if view.target is None or d.uid != view.target.uid:
+            surplus = unfilled if view.target is not None else 0
+        else:
+            surplus = min(unfilled, view.target_staying - view.amounts.replicas)
+        if surplus > 0:
+            draft.actions.append(
+                _scale(d, d.replicas - surplus, _kept(view, d), "refused pods are not wanted any more")
+            )
+
+
+def _scale(d: Deployment, replicas: int, released: frozenset[str], why: str) -> Scale:
+    return Scale(d.name, replicas, released, why, d.uid, d.version)
 
 
 def _settled(view: View, d: Deployment) -> bool:
@@ -45,11 +67,11 @@ def _kept(view: View, d: Deployment) -> frozenset[str]:
 def grow(draft: Draft) -> None:
     view = draft.view
     target = view.target
-    if target is None or draft.actions:
+    if target is None or draft.counting:
         return
     room = room_for(view, draft.returning)
     if room:
-        draft.actions.append(Scale(target.name, target.replicas + room, _kept(view, target), "pods wanted"))
+        draft.actions.append(_scale(target, target.replicas + room, _kept(view, target), "pods wanted"))
 
 
 def hold_count(draft: Draft) -> None:
@@ -61,11 +83,11 @@ def hold_count(draft: Draft) -> None:
         standing = [d for d in view.s.deployments if view.staying(d) and not d.deleting]
         if room > 0 and standing:
             newest = max(standing, key=lambda d: (d is view.target, d.created, d.name))
-            draft.actions.append(Scale(newest.name, newest.replicas + room, _kept(view, newest), "pods wanted"))
+            draft.actions.append(_scale(newest, newest.replicas + room, _kept(view, newest), "pods wanted"))
     elif staying > view.amounts.most_pods:
-        spare = len(view.available) - view.amounts.least_serving
+        spare = spare_serving(view)
         group = victims.surplus_while_paused(view)
         limit = staying - view.amounts.replicas
         limit -= release_empty(draft, group, limit)
-        if limit > 0 and not draft.actions:
+        if limit > 0 and not draft.counting:
             withdraw(draft, group, limit, spare)

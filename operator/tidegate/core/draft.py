@@ -3,7 +3,17 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from .actions import Action, DrainOrder, Question
+from .actions import (
+    Action,
+    CreateRevision,
+    DeletePod,
+    DrainOrder,
+    MarkDrained,
+    Question,
+    Restore,
+    Scale,
+    Withdraw,
+)
 from .view import View
 
 POLL_SECONDS: Final = 5.0
@@ -20,3 +30,10 @@ class Draft:
     questions: list[Question] = field(default_factory=list)
     unreachable: bool = False
     wake: list[float] = field(default_factory=list)
+
+    @property
+    def counting(self) -> bool:
+        """Whether an action changes who counts: what is decided on counts then waits for the next pass."""
+        return any(
+            isinstance(x, CreateRevision | DeletePod | MarkDrained | Restore | Scale | Withdraw) for x in self.actions
+        )

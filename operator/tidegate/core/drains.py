@@ -45,7 +45,9 @@ def advance(view: View, pod: Pod, *, undo: bool) -> tuple[list[Action], DrainOrd
         return [Redate(pod.name, pod.uid, None, fresh)], None
     ended = outcome(view, pod, record)
     if ended is not None:
-        return [MarkDrained(pod.name, pod.uid, pod.state, record, ended)], None
+        # A pod found without work may have started since; one that said it is sealed stays so.
+        version = pod.version if view.holds_no_work(pod) else ""
+        return [MarkDrained(pod.name, pod.uid, pod.state, record, ended, version)], None
     if undo:
         reading = view.s.readings.get(pod.uid)
         if reading is not None and reading.state == "serving" and reading.at >= record.since:
@@ -92,6 +94,9 @@ def outcome(view: View, pod: Pod, record: DrainRecord) -> OutcomeRecord | None:
         kind = Outcome.EXPIRED if reading.cut and late else Outcome.DRAINED
         return _ended(now, record, kind, reading.cut, reading.oldest_cut_seconds)
     if record.deadline is not None and now >= record.deadline + EXPIRY_SLACK:
+        if reading is None and pod.uid not in view.s.troubles:
+            # Nobody has asked it since this operator started: it may be sealed, with nothing cut.
+            return None
         if reading is None or reading.at < record.deadline - view.s.spec.drain.flush_seconds:
             return _ended(now, record, Outcome.EXPIRED, None)
         oldest = reading.oldest_cut_seconds or reading.oldest_seconds

@@ -21,6 +21,8 @@ class DrainRecord:
     deadline: float | None
     budget: float | None = None
     """The budget in seconds that `deadline` was computed from; another one in the spec moves the deadline."""
+    raw: str = field(default="", compare=False)
+    """The annotation as it was read, which a later write tests for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,8 @@ class Pod:
     drain: DrainRecord | None = None
     outcome: OutcomeRecord | None = None
     release: str = ""
+    version: str = field(default="", compare=False)
+    """resourceVersion at which all this was true."""
     contract_port: int | None = None
     """Where this pod speaks the drain contract; from its own spec, since revisions may differ."""
 
@@ -102,6 +106,8 @@ class Deployment:
     deleting: bool = False
     adopted: bool = True
     """Whether the present LLMService is its controller."""
+    version: str = field(default="", compare=False)
+    """resourceVersion at which all this was true."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +175,6 @@ class Snapshot:
     """The last believable word of each pod, by uid."""
     troubles: Mapping[str, Trouble] = field(default_factory=dict)
     """What was wrong with the last try, by uid; absent when the last try went well."""
-    withdrawn: Mapping[str, float] = field(default_factory=dict)
-    """When a draining pod was seen absent from every slice, by uid."""
     conflicts: tuple[Conflict, ...] = ()
     locks_missing: tuple[str, ...] = ()
     foreign_services: tuple[str, ...] = ()
@@ -178,5 +182,7 @@ class Snapshot:
     has_secret: bool = True
     live_service: Mapping[str, Any] | None = None
     live_budget: Mapping[str, Any] | None = None
+    refused: str = ""
+    """The API server's last refusal of a write for this service, while it lasts."""
     rejected: tuple[tuple[str, str], ...] = ()
     """(field, message) of a template that the API server's dry run refused, for the present generation."""

@@ -15,6 +15,7 @@ from . import children, counts, running, withdrawal
 from .actions import Action, DrainOrder, Question
 from .draft import POLL_SECONDS, Draft
 from .model import Snapshot
+from .victims import UNREADY_SECONDS
 from .view import View
 
 
@@ -34,11 +35,13 @@ def plan(s: Snapshot) -> Plan:
     """Decide. The same snapshot gives the same plan."""
     view = View.of(s)
     draft = Draft(view)
-    children.ensure_children(draft)
-    counts.pay(draft)
+    # Drains and what they pay for first: nothing that goes wrong with a child may hold them up.
     running.running_drains(draft)
     running.strays(draft)
-    if not view.blocked and not draft.actions:
+    counts.pay(draft)
+    counts.reclaim(draft)
+    children.ensure_children(draft)
+    if not view.blocked and not draft.counting:
         # Counts are only trusted when nothing is about to change them in this same pass.
         if view.paused:
             counts.hold_count(draft)
@@ -68,5 +71,8 @@ def _wake(draft: Draft) -> None:
     for pod in view.target_pods:
         if not pod.ready and view.s.now - pod.created <= limit:
             draft.wake.append(pod.created + limit - view.s.now + 0.05)
-    if draft.orders or draft.questions or draft.unreachable:
+    for pod in view.lost:
+        if pod.unready_since is not None and view.s.now - pod.unready_since < UNREADY_SECONDS:
+            draft.wake.append(pod.unready_since + UNREADY_SECONDS - view.s.now + 0.05)
+    if draft.orders or draft.questions or draft.unreachable or view.s.conflicts:
         draft.wake.append(POLL_SECONDS)

@@ -11,7 +11,7 @@ from tidegate.api import names
 from tidegate.api.resource import DisruptionMode, LLMServiceSpec
 
 from .grace import GracePeriod
-from .template import port_number, serving_container
+from .template import REQUEST_PORT, port_number, serving_container, target_port
 
 NO_DEADLINE: Final = 2147483647
 """progressDeadlineSeconds of the children: ours excludes the time spent draining, so theirs must never fire."""
@@ -70,9 +70,14 @@ def service(owner: Owner, spec: LLMServiceSpec) -> dict[str, Any]:
         "metadata": owner.metadata(service_name(owner, spec)),
         "spec": {
             "selector": {names.SERVICE: owner.name, names.STATE: names.SERVING},
-            "ports": [{"name": "http", "port": spec.service.port, "targetPort": spec.port, "protocol": "TCP"}],
+            "ports": [{"name": "http", "port": spec.service.port, "targetPort": _target_port(spec), "protocol": "TCP"}],
         },
     }
+
+
+def _target_port(spec: LLMServiceSpec) -> int | str:
+    serving = serving_container(spec)
+    return spec.port if serving is None else target_port(spec, serving)
 
 
 def disruption_budget(owner: Owner, spec: LLMServiceSpec) -> dict[str, Any]:
@@ -205,12 +210,24 @@ def _prestop(port: int | None, key: str) -> dict[str, Any]:
 
 
 def _complete(container: dict[str, Any], spec: LLMServiceSpec, revision: Revision, contract: int | None) -> None:
+    _name_request_port(container, spec)
     container.setdefault("env", []).extend(_environment(spec, revision))
     container.setdefault("volumeMounts", []).append(
         {"name": names.KEY_VOLUME, "mountPath": names.KEY_DIR, "readOnly": True}
     )
     for name, probe in _probes(spec, contract).items():
         container.setdefault(name, probe)
+
+
+def _name_request_port(container: dict[str, Any], spec: LLMServiceSpec) -> None:
+    if target_port(spec, container) != REQUEST_PORT or isinstance(spec.port, str):
+        return
+    ports = container.setdefault("ports", [])
+    declared = next((p for p in ports if p.get("containerPort") == spec.port), None)
+    if declared is None:
+        declared = {"containerPort": spec.port}
+        ports.append(declared)
+    declared["name"] = REQUEST_PORT
 
 
 def _environment(spec: LLMServiceSpec, revision: Revision) -> list[dict[str, str]]:

@@ -4,10 +4,14 @@ A revision is found by comparing sources; the hash only names it. Absent fields 
 default would change every source when the default changes.
 """
 
+import functools
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
+
+from tidegate.api.errors import InvalidSpec
+from tidegate.api.resource import LLMServiceSpec
 
 from .model import Deployment
 
@@ -19,13 +23,20 @@ HASH_LENGTH: Final = 10
 
 def source(raw_spec: Mapping[str, Any]) -> str:
     """The revision source as canonical JSON: sorted keys, no spaces."""
-    picked: dict[str, Any] = {key: raw_spec[key] for key in _TOP if key in raw_spec}
+    picked: dict[str, Any] = {key: raw_spec[key] for key in _TOP if raw_spec.get(key) is not None}
     for parent, keys in (("drain", _DRAIN), ("rollout", _ROLLOUT)):
         part = raw_spec.get(parent) or {}
-        found = {key: part[key] for key in keys if key in part}
+        found = {key: part[key] for key in keys if part.get(key) is not None}
         if found:
             picked[parent] = found
-    return json.dumps(picked, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return json.dumps(_without_nulls(picked), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _without_nulls(value: Any) -> Any:
+    """A null is as good as absent to Kubernetes, so it makes no revision."""
+    if isinstance(value, Mapping):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def find(deployments: Iterable[Deployment], wanted: str) -> Deployment | None:
@@ -40,6 +51,15 @@ def find(deployments: Iterable[Deployment], wanted: str) -> Deployment | None:
         except ValueError:
             continue
     return None
+
+
+@functools.lru_cache(maxsize=256)
+def spec_of(source: str) -> LLMServiceSpec | None:
+    """As much of a spec as a revision's source tells; None when it cannot be read any more."""
+    try:
+        return LLMServiceSpec.parse(json.loads(source))
+    except (ValueError, InvalidSpec):
+        return None
 
 
 def name_hash(wanted: str, taken: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ from .view import View, by_age
 
 def running_drains(draft: Draft) -> None:
     view = draft.view
-    back = _wanted_back(view)
+    back = wanted_back(view)
     draft.returning = len(back)
     for pod in by_age(view.draining):
         actions, order = drains.advance(view, pod, undo=pod.uid in back)
@@ -39,10 +39,11 @@ def strays(draft: Draft) -> None:
             order = drains.order(view, pod, drains.foreign(pod, reading), undo=True)
             draft.orders.extend([order] if order else [])
         else:
-            draft.actions.append(Withdraw(pod.name, pod.uid, drains.begin(view, pod, DrainReason.MANUAL)))
+            record = drains.begin(view, pod, DrainReason.MANUAL)
+            draft.actions.append(Withdraw(pod.name, pod.uid, record, pod.version))
 
 
-def _wanted_back(view: View) -> set[str]:
+def wanted_back(view: View) -> set[str]:
     """Draining pods of the wanted revision that are missed: the latest first, since it has lost the least.
 
     What a person drained by hand stays drained.
@@ -52,6 +53,11 @@ def _wanted_back(view: View) -> set[str]:
         return set()
     own = (DrainReason.ROLLOUT, DrainReason.SCALE_IN)
     mine = [(p.drain.since, p) for p in view.target_pods if p.state == names.DRAINING and p.drain is not None]
-    mine = [(since, p) for since, p in mine if p.drain is not None and p.drain.reason in own]
+    # One that cannot be asked goes the way of a drain: held back, it would be one short for ever.
+    mine = [
+        (since, p)
+        for since, p in mine
+        if p.drain is not None and p.drain.reason in own and p.uid not in view.s.troubles
+    ]
     mine.sort(key=lambda item: (-item[0], item[1].name))
     return {p.uid for _, p in mine[:missing]}

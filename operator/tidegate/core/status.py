@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tidegate.api import names
-from tidegate.api.conditions import ConditionStatus, ConditionType, Outcome, Phase
+from tidegate.api.conditions import ConditionStatus, ConditionType, DrainReason, Outcome, Phase
 
 from . import bound, conditions, times
 from .grace import grace_period
@@ -90,7 +90,7 @@ def _revisions(view: View) -> list[Document]:
                 {
                     "name": d.name,
                     "replicas": d.replicas,
-                    "serving": sum(p in view.serving for p in pods),
+                    "serving": sum(p.state == names.SERVING and p.ready for p in pods),
                     "draining": sum(p.state == names.DRAINING for p in pods),
                 }
             )
@@ -147,7 +147,7 @@ def _new_outcomes(view: View) -> list[tuple[str, OutcomeRecord]]:
     ]
     standing = {p.name: p for p in view.s.pods}
     fresh += [
-        (p.name, _gone(view.s.now, p.drain.since if p.drain else view.s.now, Outcome.RELEASED, "Manual"))
+        (p.name, _gone(view.s.now, p.drain.since if p.drain else view.s.now, Outcome.RELEASED, DrainReason.MANUAL))
         for p in view.s.pods
         if p.release and p.terminating and p.outcome is None and p.name not in known
     ]
@@ -175,7 +175,7 @@ def _rollout(view: View, fresh: list[tuple[str, OutcomeRecord]]) -> Document:
     if s.status.get("targetRevision") != target.name or not before.get("startedAt"):
         before = {"startedAt": times.text(s.now if s.status.get("targetRevision") else target.created)}
     row: Document = {key: before[key] for key in ("startedAt", "finishedAt", "seconds") if key in before}
-    counted = [o for _, o in fresh if o.reason == "Rollout"] if not before.get("finishedAt") else []
+    counted = [o for _, o in fresh if o.reason == DrainReason.ROLLOUT] if not before.get("finishedAt") else []
     waits = [max(o.seconds - s.spec.drain.propagation_seconds, 0.0) for o in counted]
     row["drained"] = int(before.get("drained", 0)) + len(counted)
     row["cut"] = int(before.get("cut", 0)) + sum(o.cut or 0 for o in counted)
@@ -199,7 +199,7 @@ def _rollout(view: View, fresh: list[tuple[str, OutcomeRecord]]) -> Document:
 
 def _complete(view: View) -> bool:
     steady = not view.draining and not conditions.rolling(view)
-    ready = [p for p in view.target_pods if p.state == names.SERVING and p in view.available]
+    ready = [p for p in view.target_pods if p.uid in view.available_uids]
     return steady and len(ready) == view.amounts.replicas == view.target_staying
 
 

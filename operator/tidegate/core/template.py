@@ -6,7 +6,7 @@ afterwards, by dry run.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from tidegate.api import names
 from tidegate.api.resource import LLMServiceSpec
@@ -58,6 +58,33 @@ def readiness_ignores_drains(spec: LLMServiceSpec, container: Mapping[str, Any])
         return False
     elsewhere = wanted.port is not None and port_number(container, wanted.port) != contract
     return elsewhere or (wanted.path or names.READY_PATH) != names.READY_PATH
+
+
+REQUEST_PORT: Final = "tidegate-http"
+"""Name given to the request port where the user gave none, so that revisions with other numbers share a Service."""
+
+
+def target_port(spec: LLMServiceSpec, container: Mapping[str, Any]) -> str:
+    """The name by which the Service finds the request port in pods of every revision."""
+    if isinstance(spec.port, str):
+        return spec.port
+    named = (p.get("name") for p in container.get("ports") or [] if p.get("containerPort") == spec.port)
+    return next((name for name in named if name), REQUEST_PORT)
+
+
+def unroutable(spec: LLMServiceSpec, older: LLMServiceSpec) -> Finding | None:
+    """Whether the Service that `spec` asks for would lose pods of a revision that still stands."""
+    new, old = serving_container(spec), serving_container(older)
+    if new is None or old is None or not spec.service.create:
+        return None
+    wanted, has = target_port(spec, new), target_port(older, old)
+    if wanted == has or port_number(old, wanted) == port_number(old, older.port):
+        return None
+    return Finding(
+        "spec.port",
+        f"pods that still serve call their request port {has}, the new ones {wanted}: one Service cannot reach both",
+        f"keep the name {has} for that port (numbers may change under it), or scale to 0 first",
+    )
 
 
 def findings(spec: LLMServiceSpec) -> tuple[Finding, ...]:

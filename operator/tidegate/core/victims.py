@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from tidegate.api import names
 from tidegate.api.conditions import DrainReason
@@ -9,6 +10,11 @@ from tidegate.api.conditions import DrainReason
 from .actions import Question
 from .model import Pod
 from .view import FRESH_SECONDS, View
+
+BELIEVED_SECONDS: Final = 60.0
+"""An answer that proves that the drain endpoints can be reached is at most so old; a waiting GET renews it."""
+UNREADY_SECONDS: Final = 10.0
+"""NotReady for so long counts as lost, not as flapping."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +60,13 @@ def _sort(view: View, reason: DrainReason, pods: Iterable[Pod]) -> Candidates:
         if view.holds_no_work(pod):
             empty.append(pod)
         elif not pod.ready:
-            unready.append(pod)
+            # A readiness that flaps for a moment is no reason to take a pod away.
+            if pod.unready_since is None or view.s.now - pod.unready_since >= UNREADY_SECONDS:
+                unready.append(pod)
         else:
             serving.append(pod)
+    # Of an abandoned revision first: the newest have the least to lose.
+    unready.sort(key=lambda p: (-p.created, p.name))
     return Candidates(reason, tuple(empty), tuple(unready), tuple(serving))
 
 
@@ -90,7 +100,9 @@ def _work(view: View, pod: Pod) -> tuple[bool, int, float]:
 
 
 def reachable(view: View) -> bool:
-    """Whether any running pod of the service has answered: else a drain would only wait for its budget."""
+    """Whether any running pod of the service answers: else a drain would only wait for its budget."""
     if view.s.annotations.get(names.DRAIN_UNREACHABLE):
         return True
-    return any(p.uid in view.s.readings for p in view.alive)
+    # A trouble is what came last: an answer takes it away.
+    answers = (view.s.readings.get(p.uid) for p in view.alive if p.uid not in view.s.troubles)
+    return any(said is not None and view.s.now - said.at <= BELIEVED_SECONDS for said in answers)

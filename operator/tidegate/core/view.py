@@ -1,7 +1,8 @@
 """What follows from a snapshot before anything is decided: which revision is wanted, who counts, who holds work."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from tidegate.api import names
@@ -29,9 +30,9 @@ FAILED_WAITING: Final = frozenset(
 """Waiting reasons of the kubelet that do not heal by waiting alone."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class View:
-    """A snapshot with its first conclusions."""
+    """A snapshot with its first conclusions, each drawn once."""
 
     s: Snapshot
     amounts: Amounts
@@ -47,29 +48,37 @@ class View:
         resolved = amounts.resolve(s.spec.replicas, rollout.max_surge, rollout.max_unavailable)
         if rollout.when_no_capacity is WhenNoCapacity.DRAIN_FIRST and _starved(s, target):
             resolved = Amounts(s.spec.replicas, 0, 1)
-        return cls(s, resolved, source, target, template.findings(s.spec))
+        found = template.findings(s.spec) or tuple(_unroutable(s, target))
+        return cls(s, resolved, source, target, found)
 
-    @property
+    @cached_property
     def blocked(self) -> bool:
         """Whether the wanted revision cannot be made: running drains go on, nothing new is begun."""
         return bool(self.findings or self.s.rejected or self.s.conflicts)
 
-    @property
+    @cached_property
     def alive(self) -> list[Pod]:
         return [pod for pod in self.s.pods if pod.alive]
 
-    def pods_of(self, deployment: Deployment | None) -> list[Pod]:
-        return [p for p in self.alive if deployment is not None and p.revision == deployment.revision]
+    @cached_property
+    def _by_revision(self) -> dict[str, list[Pod]]:
+        found: dict[str, list[Pod]] = {}
+        for pod in self.alive:
+            found.setdefault(pod.revision, []).append(pod)
+        return found
 
-    @property
+    def pods_of(self, deployment: Deployment | None) -> list[Pod]:
+        return self._by_revision.get(deployment.revision, []) if deployment is not None else []
+
+    @cached_property
     def target_pods(self) -> list[Pod]:
         return self.pods_of(self.target)
 
-    @property
+    @cached_property
     def old_pods(self) -> list[Pod]:
         return [p for p in self.alive if self.target is None or p.revision != self.target.revision]
 
-    @property
+    @cached_property
     def old_deployments(self) -> list[Deployment]:
         return [d for d in self.s.deployments if self.target is None or d.uid != self.target.uid]
 
@@ -77,7 +86,7 @@ class View:
         """Pods that this Deployment has or is about to have: asked for and not there counts, so does not yet gone."""
         return max(deployment.replicas, len(self.pods_of(deployment)))
 
-    @property
+    @cached_property
     def total(self) -> int:
         """All places taken. Without surge a terminating pod holds its place: it may still hold its device."""
         taken = sum(self.occupied(d) for d in self.s.deployments)
@@ -90,21 +99,21 @@ class View:
         leaving = sum(p.state != names.SERVING for p in self.pods_of(deployment))
         return max(self.occupied(deployment) - leaving, 0)
 
-    @property
+    @cached_property
     def target_staying(self) -> int:
         return 0 if self.target is None else self.staying(self.target)
 
-    @property
+    @cached_property
     def paused(self) -> bool:
         """Whether a rollout is held in its middle, or before it began; without an old revision nothing is held."""
         others = any(d.replicas for d in self.old_deployments) or bool(self.old_pods)
         return self.s.spec.rollout.paused and others
 
-    @property
+    @cached_property
     def serving(self) -> list[Pod]:
         return [p for p in self.alive if p.state == names.SERVING and p.ready]
 
-    @property
+    @cached_property
     def available(self) -> list[Pod]:
         """Serving pods that count: one of the new revision has to have stayed Ready for minReadySeconds."""
         least = self.s.spec.rollout.min_ready_seconds
@@ -115,7 +124,21 @@ class View:
             if p.revision != new or (p.ready_since is not None and self.s.now - p.ready_since >= least)
         ]
 
-    @property
+    @cached_property
+    def available_uids(self) -> frozenset[str]:
+        return frozenset(p.uid for p in self.available)
+
+    @cached_property
+    def lost(self) -> list[Pod]:
+        """Pods that stopped serving by no doing of ours: of an old revision and NotReady, or deleted undrained."""
+        new = self.target.revision if self.target else None
+        return [
+            p
+            for p in self.s.pods
+            if p.state == names.SERVING and not p.ready and (p.terminating or (p.alive and p.revision != new))
+        ]
+
+    @cached_property
     def draining(self) -> list[Pod]:
         return [p for p in self.alive if p.state == names.DRAINING]
 
@@ -126,7 +149,7 @@ class View:
         reading = self.s.readings.get(pod.uid)
         return reading is not None and reading.state == "starting" and self.s.now - reading.at <= 1 and not pod.ready
 
-    @property
+    @cached_property
     def failing(self) -> list[Pod]:
         """Pods of the wanted revision whose own container says that it will not come up."""
         return [p for p in self.target_pods if failure(p)]
@@ -145,6 +168,17 @@ def failure(pod: Pod) -> str:
     if c.waiting_reason in FAILED_WAITING:
         return f"{c.waiting_reason}: {c.waiting_message}"
     return ""
+
+
+def _unroutable(s: Snapshot, target: Deployment | None) -> Iterator[template.Finding]:
+    standing = {p.revision for p in s.pods if p.alive}
+    for d in s.deployments:
+        if d.revision in standing and (target is None or d.uid != target.uid):
+            older = revision.spec_of(d.source)
+            finding = template.unroutable(s.spec, older) if older is not None else None
+            if finding is not None:
+                yield finding
+                return
 
 
 def _starved(s: Snapshot, target: Deployment | None) -> bool:

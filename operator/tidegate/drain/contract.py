@@ -4,6 +4,7 @@ Only the address of a pod that the operator owns is called; no redirects, no pro
 a pod says only checked numbers leave this module: text from a pod never reaches status, events or logs.
 """
 
+import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from tidegate.core.actions import DrainOrder
 from tidegate.core.model import Reading
 
 MOST_BYTES: Final = 64 * 1024
+MOST_COUNT: Final = 10**12
 STATES: Final = frozenset(("starting", "serving", "draining", "sealed"))
 CALL_SECONDS: Final = 3.0
 WAIT_SECONDS: Final = 5.0
@@ -94,12 +96,19 @@ class Contract:
         patience: float = CALL_SECONDS,
     ) -> dict[str, Any]:
         timeout = httpx.Timeout(CALL_SECONDS, read=patience)
-        headers = {names.KEY_HEADER: key}
+        # A compressed answer could be a thousand times what is read.
+        headers = {names.KEY_HEADER: key, "Accept-Encoding": "identity"}
         try:
-            async with self._client.stream(
-                method, address.url, json=body, params=query, headers=headers, timeout=timeout
-            ) as response:
+            # httpx counts each read by itself: a pod that drips bytes would never time out.
+            async with (
+                asyncio.timeout(patience + CALL_SECONDS),
+                self._client.stream(
+                    method, address.url, json=body, params=query, headers=headers, timeout=timeout
+                ) as response,
+            ):
                 return await _document(response)
+        except TimeoutError as error:
+            raise PodTrouble("timeout", "connected, but no whole answer in time") from error
         except httpx.ConnectTimeout as error:
             raise PodTrouble(
                 "timeout", f"no connection within {CALL_SECONDS:.0f} s, as when packets are dropped"
@@ -121,7 +130,9 @@ async def _document(response: httpx.Response) -> dict[str, Any]:
     if not 200 <= status < 300:
         raise PodTrouble("status", f"HTTP {status} instead of 2xx")
     data = b""
-    async for chunk in response.aiter_bytes():
+    if response.headers.get("Content-Encoding", "identity") != "identity":
+        raise PodTrouble("rubbish", "a compressed answer that was not asked for")
+    async for chunk in response.aiter_raw():
         data += chunk
         if len(data) > MOST_BYTES:
             raise PodTrouble("too-long", f"an answer of more than {MOST_BYTES // 1024} kB")
@@ -129,7 +140,7 @@ async def _document(response: httpx.Response) -> dict[str, Any]:
         return {}
     try:
         document = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise PodTrouble("rubbish", "an answer that is not JSON") from error
     if not isinstance(document, dict):
         raise PodTrouble("rubbish", "an answer that is not a JSON object")
@@ -141,7 +152,7 @@ def _reading(document: dict[str, Any], now: float) -> Reading:
     if document.get("contract") != "v1":
         raise PodTrouble("contract", 'an answer without "contract": "v1"')
     state = document.get("state")
-    if state not in STATES:
+    if not isinstance(state, str) or state not in STATES:
         raise PodTrouble("contradiction", "a state that the contract does not have")
     instance = document.get("instance")
     if not isinstance(instance, str) or not instance or len(instance) > 128:
@@ -153,7 +164,7 @@ def _reading(document: dict[str, Any], now: float) -> Reading:
     return Reading(
         at=now,
         instance=instance,
-        drain_id=drain_id if isinstance(drain_id, str) else None,
+        drain_id=drain_id if isinstance(drain_id, str) and len(drain_id) <= 128 else None,
         state=str(state),
         in_flight=in_flight,
         stalled=stalled,
@@ -168,6 +179,8 @@ def _count(document: dict[str, Any], name: str, default: int | None = None) -> i
     value = document.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int):
         raise PodTrouble("contract", f"{name} is not a whole number")
+    if value > MOST_COUNT:
+        raise PodTrouble("contradiction", f"{name} is larger than any count")
     if value < 0:
         raise PodTrouble("contradiction", f"{name} is negative")
     return value

@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 FIRST_POLL: Final = 0.05
 SLOWEST_POLL: Final = 1.0
 FAULT_SECONDS: Final = 5.0
+LATE_SECONDS: Final = 5.0
+"""A withdrawal that takes longer is named."""
 RESTLESS_SECONDS: Final = 0.5
 """Pause after an answer that came at once and said nothing new; with news, which a pod may claim as often as it likes,
 FIRST_POLL is enough. So no pod can make the operator spin."""
@@ -76,6 +78,14 @@ class Sessions:
                 task = asyncio.create_task(self._question(key, question), name=f"ask {question.uid}")
                 self._asking[question.uid] = (key, task)
 
+    def readings_of(self, key: str) -> dict[str, Reading]:
+        """What the pods of service `key` said last, by uid."""
+        return {uid: said for uid, said in self.readings.items() if self._owners.get(uid) == key}
+
+    def troubles_of(self, key: str) -> dict[str, Trouble]:
+        """What was wrong with the last try of each pod of service `key`, by uid."""
+        return {uid: what for uid, what in self.troubles.items() if self._owners.get(uid) == key}
+
     def forget(self, key: str, standing: set[str]) -> None:
         """Drop what is known of pods of service `key` that are gone; `standing` holds the uids that are not."""
         for uid, (owner, _, task) in list(self._running.items()):
@@ -108,6 +118,9 @@ class Sessions:
             self._learned(key, question.uid, reading)
         except PodTrouble as trouble:
             self._failed(key, question.uid, trouble)
+        except Exception:
+            log.exception("question to pod %s failed by a fault", question.uid)
+            self._failed(key, question.uid, PodTrouble("fault", "a fault of the operator, see its log"))
         finally:
             if self._asking.get(question.uid, (None, None))[1] is asyncio.current_task():
                 del self._asking[question.uid]
@@ -129,13 +142,22 @@ class Sessions:
                 return
 
     async def _leave(self, key: str, order: DrainOrder) -> None:
-        """Until the pod is absent from the slices, as read after the PATCH."""
-        pause = FIRST_POLL
+        """Until the pod is absent from the slices, as read after the PATCH.
+
+        A pod that stays in them is told all the same when it has just the time left to deliver shutdown tokens.
+        """
+        pause, began = FIRST_POLL, self._now()
         while order.uid not in self.withdrawn:
             if await self._absent(key, order):
                 self._owners[order.uid] = key
                 self.withdrawn[order.uid] = self._now()
                 return
+            deadline = order.record.deadline
+            if deadline is not None and self._now() >= deadline - order.flush_seconds - 1:
+                return
+            if self._now() - began >= LATE_SECONDS and order.uid not in self.troubles:
+                self._failed(key, order.uid, PodTrouble("not-withdrawn", "it is still in an EndpointSlice"))
+                self._wake(key)
             await asyncio.sleep(pause)
             pause = min(pause * 2, SLOWEST_POLL)
 
@@ -148,7 +170,7 @@ class Sessions:
             began = self._now()
             try:
                 if not told:
-                    since = began - self.withdrawn[order.uid]
+                    since = began - self.withdrawn.get(order.uid, began)
                     reading = await self._with_key(
                         key,
                         lambda k: self._talk.start(address, k, order, since, self._now()),  # noqa: B023
