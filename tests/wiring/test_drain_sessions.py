@@ -55,7 +55,7 @@ class Pod:
     alter: Callable[[Reading], Reading] = lambda reading: reading
     fault: Callable[[str], None] = lambda call: None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    began: float = 0.0
+    began: float | None = None
 
     def named(self, call: str) -> int:
         return self.calls.count(call)
@@ -68,7 +68,8 @@ class Pod:
             raise KeyRefused("unauthorized", "the pod refuses the key")
 
     def _answer(self) -> Reading:
-        busy = 0 if self.state == "sealed" or now() - self.began >= self.work_ends else 3
+        over = self.began is not None and now() - self.began >= self.work_ends
+        busy = 0 if self.state == "sealed" or over else 3
         reading = Reading(now(), self.instance, self.drain_id, self.state, busy, sequence=self.sequence)
         return self.alter(reading)
 
