@@ -20,6 +20,7 @@ CLUSTER = Path(__file__).resolve().parents[1] / "cluster"
 START_SECONDS = 20.0
 KUBECTL_SECONDS = 120.0
 PAUSE_SECONDS = 0.5
+UNREADY_TRIES = 40
 Object = dict[str, Any]
 
 
@@ -70,9 +71,14 @@ class Api:
                     process.terminate()
                 await process.wait()
 
-    async def get(self, path: str, **parameters: str) -> Object | None:
-        """One object or list; None if there is none."""
-        answer = await self._client.get(path, params=parameters)
+    async def get(self, path: str) -> Object | None:
+        """One object or list; None if there is none. Asks again while the API server is not ready to answer."""
+        for _ in range(UNREADY_TRIES):
+            answer = await self._client.get(path)
+            # A resource whose definition is seconds old is answered so.
+            if answer.status_code not in (429, 503):
+                break
+            await asyncio.sleep(PAUSE_SECONDS)
         return None if answer.status_code == 404 else _checked(answer)
 
     async def apply(self, path: str, body: Mapping[str, Any]) -> Object:

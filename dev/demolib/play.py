@@ -6,6 +6,8 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 
+import httpx
+
 from . import manifests
 from .api import Api, Object, kubectl
 from .errors import DemoError
@@ -48,37 +50,39 @@ class Act:
         self.tally = Tally()
         self.clock = Clock.start()
         self._readers: dict[str, asyncio.Task[None]] = {}
+        self._group = asyncio.TaskGroup()
 
     async def play(self, screen: Screen) -> None:
         """From nothing to the end of the rollout; raises DemoError when something does not come about in time."""
-        tally, plan = self.tally, self._plan
-        watchers = [asyncio.create_task(task) for task in self._watches(screen)]
         try:
-            await self._prepare(screen)
-            await self._until(lambda: tally.serving(OLD) == plan.replicas, START_SECONDS, "the first pods do not serve")
-            address = await self._address()
-            screen.say(
-                f"{plan.streams} streams at once through the Service, each {plan.seconds} s long, without retries"
-            )
-            load = manifests.load(address, plan.streams, plan.seconds)
-            await self._api.apply(self._core(f"pods/{manifests.LOAD}"), load)
-            await self._until(lambda: tally.running >= plan.streams, LOAD_SECONDS, "the load does not start")
-            await asyncio.sleep(plan.settle)
-            screen.say(f"apply: the image {manifests.IMAGE}:{OLD} becomes {manifests.IMAGE}:{NEW}")
-            tally.applied = self.clock.now
-            await self._apply(NEW)
-            await self._until(self._over, plan.limit, "the rollout does not end")
-            tally.finished = self.clock.now
-            await asyncio.sleep(AFTERGLOW_SECONDS)
-            tally.ended = self.clock.now
-        finally:
-            for task in (*watchers, *self._readers.values()):
-                task.cancel()
-            ended = await asyncio.gather(*watchers, *self._readers.values(), return_exceptions=True)
-            # A broken watch must not look like a quiet one.
-            for error in ended:
-                if isinstance(error, Exception) and not isinstance(error, asyncio.CancelledError):
-                    raise error
+            async with asyncio.TaskGroup() as group:
+                # In one group: a watch that breaks ends the act, so that it is never taken for one that sees nothing.
+                self._group = group
+                watchers = [group.create_task(watch) for watch in self._watches(screen)]
+                await self._story(screen)
+                for task in (*watchers, *self._readers.values()):
+                    task.cancel()
+        except* DemoError as errors:
+            raise _first(errors) from None
+        except* httpx.TransportError as errors:
+            raise DemoError(f"the API server could not be reached: {_first(errors)!r}") from None
+
+    async def _story(self, screen: Screen) -> None:
+        tally, plan = self.tally, self._plan
+        await self._prepare(screen)
+        await self._until(lambda: tally.serving(OLD) == plan.replicas, START_SECONDS, "the first pods do not serve")
+        screen.say(f"{plan.streams} streams at once through the Service, of {plan.seconds} s each, without retries")
+        load = manifests.load(await self._address(), plan.streams, plan.seconds)
+        await self._api.apply(self._core(f"pods/{manifests.LOAD}"), load)
+        await self._until(lambda: tally.running >= plan.streams, LOAD_SECONDS, "the load does not start")
+        await asyncio.sleep(plan.settle)
+        screen.say(f"apply: the image {manifests.IMAGE}:{OLD} becomes {manifests.IMAGE}:{NEW}")
+        tally.applied = self.clock.now
+        await self._apply(NEW)
+        await self._until(self._over, plan.limit, "the rollout does not end")
+        tally.finished = self.clock.now
+        await asyncio.sleep(AFTERGLOW_SECONDS)
+        tally.ended = self.clock.now
 
     def _watches(self, screen: Screen) -> Iterator[Coroutine[None, None, None]]:
         yield self._watch_pods(screen)
@@ -144,7 +148,7 @@ class Act:
 
     def _read(self, pod: str, screen: Screen) -> None:
         if pod not in self._readers:
-            self._readers[pod] = asyncio.create_task(self._reader(pod, screen))
+            self._readers[pod] = self._group.create_task(self._reader(pod, screen))
 
     async def _reader(self, pod: str, screen: Screen) -> None:
         async for line in self._log(pod):
@@ -230,6 +234,11 @@ async def install() -> None:
         # The image may be another one under the same tag.
         await kubectl("-n", "tidegate-system", "rollout", "restart", "deployment/tidegate-operator")
     await kubectl("-n", "tidegate-system", "rollout", "status", "deployment/tidegate-operator", "--timeout=110s")
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    first = errors.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first
 
 
 def _deployment(namespace: str) -> str:
