@@ -67,10 +67,12 @@ class KeyedQueue:
         """Give back a key whose work failed; it comes again after a backoff, whose seconds are returned."""
         count = self._failures[key] = self._failures.get(key, 0) + 1
         wait = min(FIRST_BACKOFF * 2.0 ** min(count - 1, 20), LONGEST_BACKOFF)
-        wait = max(wait * random.uniform(0.75, 1.25), retry_after or 0.0)
+        wait *= random.uniform(0.75, 1.25)
         if key in self._again:
             # Something happened meanwhile, perhaps the remedy; but not at once, since it may be our own doing.
             wait = min(wait, 1.0)
+        # What the API server asks for holds in any case.
+        wait = max(wait, retry_after or 0.0)
         self._again.discard(key)
         self._release(key)
         self.add_after(key, wait)
