@@ -243,6 +243,24 @@ def test_an_old_outlier_fades() -> None:
     assert bounds[-1] is not None and bounds[-1] < 40
 
 
+def test_old_samples_count_for_less() -> None:
+    h = Histogram().add(Sample(10.0, at=day * HALF_LIFE) for day in range(40) for _ in range(30))
+    found = estimate(h, 120)
+    assert (found.n, found.n_effective) == (1200, pytest.approx(90, rel=0.01))
+    assert found.covers == pytest.approx(0.05 ** (1 / found.n_effective), abs=1e-6)
+    assert not found.from_sample
+
+
+def test_a_memory_does_not_make_up_for_drains_that_are_cut_now() -> None:
+    """One drain that ended at 500 s nine days ago ends the curve; what it says of the P99 is not worth saying."""
+    old = Histogram().add([Sample(500.0, at=0.0)])
+    h = old.add(Sample(min(s, 120.0), s > 120, 9 * HALF_LIFE) for s in map(float, range(30, 150)))
+    found = estimate(h, 120)
+    assert kaplan_meier(h).reach == 1
+    assert (found.truncated, found.p99, found.p99_upper) == (True, None, None)
+    assert found.longest == pytest.approx(120, rel=0.02)
+
+
 def test_two_modes_are_told_apart() -> None:
     random = Random(5)
     values = [random.gauss(10, 1) if random.random() < 0.9 else random.gauss(80, 5) for _ in range(800)]
