@@ -36,7 +36,8 @@ lint: setup ## formatting, lints, types, layers, and whether generated files are
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	MYPYPATH=dev $(BIN)/mypy -p devcluster
+	MYPYPATH=dev $(BIN)/mypy -p devcluster -p demolib
+	$(BIN)/mypy --strict --scripts-are-modules dev/picture
 	$(BIN)/lint-imports
 	$(BIN)/tidegate crd --check --reference docs/reference.md
 

@@ -174,6 +174,8 @@ class Operator:
 
     def _probe(self, **_: Any) -> float:
         """Age of the last sweep in seconds; an operator that cannot read the cluster for long has to be restarted."""
+        if not self._swept.is_set():
+            raise RuntimeError("the cluster has not been listed yet")
         age = time.monotonic() - self._last_sweep
         if age > 10 * SWEEP_SECONDS:
             raise RuntimeError(f"the last list of the cluster is {age:.0f} s old")

@@ -198,6 +198,7 @@ def _drain_detail(view: View) -> str:
 
 
 def _next(view: View) -> str:
+    revision = view.target.revision if view.target else None
     waiting = [p for p in view.target_pods if p.state == names.SERVING and not p.ready]
     if waiting:
         pod = by_age(waiting)[0]
@@ -206,7 +207,10 @@ def _next(view: View) -> str:
     going = [p for p in view.s.pods if p.terminating]
     if going and view.amounts.surge == 0:
         return f"Waiting for pod {by_age(going)[0].name} to be gone, since maxSurge is 0"
-    if view.old_pods and len(view.available) <= view.amounts.least_serving:
+    released = [p for p in view.alive if p.state == names.DRAINED]
+    if released:
+        return f"Pod {by_age(released)[0].name} is drained and about to be deleted"
+    if any(p.revision != revision for p in view.serving) and len(view.available) <= view.amounts.least_serving:
         return f"{len(view.available)} pods serve and as many are needed, so no old pod goes before a new one serves"
     return "The next step follows"
 

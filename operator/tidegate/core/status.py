@@ -74,8 +74,9 @@ def _phase(view: View, found: list[conditions.Condition], rollout: Mapping[str, 
     if not view.s.status.get("rollout") and not by_type[ConditionType.READY].true:
         return Phase.PENDING
     if by_type[ConditionType.RECONCILING].true:
-        first = len(view.s.deployments) <= 1 and not rollout.get("finishedAt")
-        if first:
+        known = view.s.status.get("targetRevision")
+        same = view.target is not None and known == view.target.name
+        if not known or (same and len(view.s.deployments) <= 1 and not rollout.get("finishedAt")):
             return Phase.PENDING
         return Phase.ROLLING if conditions.rolling(view) or not rollout.get("finishedAt") else Phase.SCALING
     return Phase.READY
