@@ -71,18 +71,13 @@ class Operator:
         self.wait_running()
 
     def processes(self) -> list[int]:
-        """The process ids, for a SIGKILL at a moment of the test's own; `stop` and `start` then spare the backoff."""
+        """The process ids, for a SIGKILL at a moment of the test's own choice."""
         return [pid for pod in self._pods() for pid in _processes(pod["metadata"]["uid"])]
 
-    def stop(self, *, at_once: bool = False) -> None:
-        """Scale it to 0 and wait until no process is left. `start` brings it back.
-
-        `at_once` spares it the wait for an end of its own: a process that still starts does not hear SIGTERM yet.
-        """
+    def stop(self) -> None:
+        """Scale it to 0 and wait until no process is left. `start` brings it back."""
         self._past_logs.append(self.log())
         self._kube.must("-n", NAMESPACE, "scale", f"deployment/{NAME}", "--replicas=0")
-        if at_once:
-            self._kube.must("-n", NAMESPACE, "delete", "pod", "-l", SELECTOR, "--grace-period=1", "--wait=false")
         eventually("the operator is gone", lambda: not self._pods())
 
     def start(self) -> None:
