@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import aiohttp
+import yaml
 from kubernetes.aio import config as kube_config
 from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.client.exceptions import ApiException
@@ -39,6 +40,11 @@ async def connect(user_agent: str) -> "ApiCluster":
     except (kube_config.ConfigException, OSError) as error:
         raise ClusterError(
             f"no access to a cluster: {error}. Run inside a cluster with a ServiceAccount, or set KUBECONFIG"
+        ) from error
+    except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError) as error:
+        # The library trips over a file that is no kubeconfig in each of these ways.
+        raise ClusterError(
+            "no access to a cluster: the kubeconfig is not one, or is cut short. Set KUBECONFIG to a sound one"
         ) from error
     configuration.connection_pool_maxsize = 50
     api = ApiClient(configuration=configuration)
