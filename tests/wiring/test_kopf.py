@@ -1,0 +1,176 @@
+"""kopf as event source and shell: what is registered, what is set, and where an event goes."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from typing import Any
+
+import kopf
+import pytest
+from kopf import Resource
+from kubernetes.aio.client import ApiClient, Configuration
+
+from tidegate import runtime
+from tidegate.api import names
+from tidegate.cluster.client import ApiCluster
+from tidegate.cluster.port import DEPLOYMENTS, LLM_SERVICES, PDBS, PODS, REPLICASETS, SERVICES, Kind
+from tidegate.runtime import WATCHED, Operator
+
+KINDS = [kind for kind, _ in WATCHED]
+
+
+@pytest.fixture
+async def operator() -> AsyncIterator[Operator]:
+    """The real one; its client has no server, and nothing here calls one."""
+    cluster = ApiCluster(ApiClient(configuration=Configuration()))
+    made = Operator(cluster, "here", None)
+    yield made
+    await made._sessions.close()
+    await made._client.aclose()
+    await cluster.close()
+
+
+def resource(kind: Kind) -> Resource:
+    return Resource(
+        group=kind.group, version=kind.version, plural=kind.plural, kind=kind.kind, singular=kind.kind.lower(),
+        namespaced=kind.namespaced, preferred=True, verbs=frozenset({"list", "watch"}),
+    )  # fmt: skip
+
+
+async def test_only_handlers_that_write_nothing_are_registered(operator: Operator):
+    registry = operator._registry()
+    for part in ("_changing", "_spawning", "_indexing", "_webhooks"):
+        assert getattr(registry, part).get_all_handlers() == [], f"{part}: kopf would write to objects, or keep ghosts"
+    activities = {str(handler.activity) for handler in registry._activities.get_all_handlers()}
+    assert activities == {"authentication", "probe"}
+    assert len(registry._watching.get_all_handlers()) == len(WATCHED)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.plural)
+async def test_every_kind_has_one_event_handler(operator: Operator, kind: Kind):
+    handlers = operator._registry()._watching.get_all_handlers()
+    matching = [h for h in handlers if h.selector is not None and h.selector.check(resource(kind))]
+    assert [h.id for h in matching] == [f"watch-{kind.plural}"]
+
+
+@pytest.mark.parametrize(("kind", "labels"), WATCHED, ids=lambda value: getattr(value, "plural", value or "all"))
+def test_the_watch_of_a_kind_is_narrowed_as_its_list_is(kind: Kind, labels: str):
+    assert runtime._settings().watching.label_selectors.collect(resource(kind)) == ([labels] if labels else [])
+
+
+def test_pods_of_others_are_not_watched_and_services_of_others_are():
+    by_kind = dict(WATCHED)
+    assert by_kind[PODS] == by_kind[DEPLOYMENTS] == by_kind[REPLICASETS] == names.SERVICE
+    assert by_kind[SERVICES] == by_kind[LLM_SERVICES] == ""
+
+
+def test_kopf_posts_nothing_scans_nothing_elects_nobody_and_never_gives_up():
+    settings = runtime._settings()
+    assert not settings.posting.enabled
+    assert settings.scanning.disabled
+    assert settings.peering.standalone
+    assert settings.persistence.finalizer.startswith("tidegate.dev/")
+    waits = list(itertools.islice(settings.networking.error_backoffs, 500))
+    assert len(waits) == 500 and max(waits) <= 30 * 1.25 and min(waits) > 0.3
+    assert next(iter(settings.networking.error_backoffs)) < 1, "each reading begins anew"
+
+
+def raw(kind: Kind, name: str, version: int = 1, **meta: Any) -> dict[str, Any]:
+    known = {"namespace": "shop", "name": name, "uid": f"uid-{name}", "resourceVersion": str(version)}
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": known | meta}
+
+
+async def send(operator: Operator, kind: Kind, obj: dict[str, Any], type_: str | None = "ADDED") -> None:
+    """As kopf calls the handler that is registered for the kind."""
+    handlers = operator._registry()._watching.get_all_handlers()
+    (handler,) = [h for h in handlers if h.selector is not None and h.selector.check(resource(kind))]
+    await handler.fn(body=kopf.Body(obj), type=type_, name="", logger=None)
+
+
+async def queued(operator: Operator) -> list[str]:
+    """All keys that wait to be worked on."""
+    found = []
+    while operator._queue._ready:
+        found.append(await operator._queue.take())
+        operator._queue.done(found[-1])
+    return found
+
+
+@pytest.mark.parametrize("type_", [None, "ADDED", "MODIFIED"])
+async def test_an_event_puts_the_object_into_the_store_and_its_key_into_the_queue(
+    operator: Operator, type_: str | None
+):
+    await send(operator, LLM_SERVICES, raw(LLM_SERVICES, "chat"), type_)
+    held = operator._store.get(LLM_SERVICES, "shop", "chat")
+    assert held is not None and held["metadata"]["uid"] == "uid-chat"
+    assert await queued(operator) == ["shop/chat"]
+
+
+@pytest.mark.parametrize("kind", [DEPLOYMENTS, REPLICASETS, PODS, PDBS, SERVICES], ids=lambda kind: kind.plural)
+async def test_a_child_queues_the_service_that_it_belongs_to(operator: Operator, kind: Kind):
+    await send(operator, kind, raw(kind, "chat-v1", labels={names.SERVICE: "chat"}))
+    assert await queued(operator) == ["shop/chat"]
+
+
+async def test_a_deletion_removes_the_object_and_queues_its_service(operator: Operator):
+    pod = raw(PODS, "chat-v1-x", labels={names.SERVICE: "chat"})
+    await send(operator, PODS, pod)
+    await queued(operator)
+    await send(operator, PODS, raw(PODS, "chat-v1-x", 2, labels={names.SERVICE: "chat"}), "DELETED")
+    assert operator._store.get(PODS, "shop", "chat-v1-x") is None
+    assert await queued(operator) == ["shop/chat"]
+
+
+async def test_an_event_that_is_no_news_queues_nothing(operator: Operator):
+    await send(operator, LLM_SERVICES, raw(LLM_SERVICES, "chat", 5))
+    await queued(operator)
+    for version in (5, 4):
+        await send(operator, LLM_SERVICES, raw(LLM_SERVICES, "chat", version), "MODIFIED")
+    assert await queued(operator) == []
+
+
+async def test_somebody_s_own_service_queues_every_llmservice_of_its_namespace(operator: Operator):
+    for name, namespace in (("a", "shop"), ("b", "shop"), ("c", "other")):
+        await send(operator, LLM_SERVICES, raw(LLM_SERVICES, name, namespace=namespace))
+    await queued(operator)
+    await send(operator, SERVICES, raw(SERVICES, "front"))
+    assert await queued(operator) == ["shop/a", "shop/b"]
+
+
+async def test_what_belongs_to_no_llmservice_queues_nothing(operator: Operator):
+    namespaces = next(kind for kind in KINDS if kind.plural == "namespaces")
+    await send(operator, namespaces, raw(namespaces, "shop", namespace=None))
+    await send(operator, PDBS, raw(PDBS, "another", labels={"app": "x"}))
+    assert await queued(operator) == []
+
+
+async def test_the_stored_object_is_a_copy_that_kopf_does_not_see(operator: Operator):
+    original = raw(LLM_SERVICES, "chat")
+    original["spec"] = {"list": [{"a": 1}]}
+    await send(operator, LLM_SERVICES, original)
+    held = operator._store.get(LLM_SERVICES, "shop", "chat")
+    assert held is not None and held["spec"] == original["spec"]
+    held["spec"]["list"][0]["a"] = 2
+    assert original["spec"] == {"list": [{"a": 1}]}
+
+
+async def test_nothing_is_decided_before_the_first_list_is_in(operator: Operator):
+    await send(operator, LLM_SERVICES, raw(LLM_SERVICES, "chat"))
+    worker = asyncio.create_task(operator._work())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert list(operator._queue._ready) == ["shop/chat"]
+    worker.cancel()
+
+
+async def test_the_probe_fails_until_the_cluster_was_read_and_when_it_was_not_for_long(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+):
+    with pytest.raises(RuntimeError, match="not been listed yet"):
+        operator._probe()
+    operator._swept.set()
+    assert operator._probe() >= 0
+    later = runtime.time.monotonic() + 11 * runtime.SWEEP_SECONDS
+    monkeypatch.setattr(runtime.time, "monotonic", lambda: later)
+    with pytest.raises(RuntimeError, match="s old"):
+        operator._probe()
