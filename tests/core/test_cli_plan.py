@@ -1,0 +1,139 @@
+"""`tidegate plan`: the steps of a change, before anybody pushes it."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from core.stories import raw_spec
+from tidegate.__main__ import main
+
+
+def manifest(image: str = "v1", name: str = "chat", **changes: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "tidegate.dev/v1alpha1", "kind": "LLMService", "metadata": {"name": name},
+        "spec": raw_spec(image, **changes),
+    }  # fmt: skip
+
+
+@pytest.fixture
+def write(tmp_path: Path):
+    """Write documents into a file and return its path."""
+
+    def made(name: str, *documents: dict[str, Any], **more: Any) -> str:
+        path = tmp_path / name
+        path.write_text("---\n".join(yaml.safe_dump(d) for d in documents))
+        return str(path)
+
+    return made
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(["plan", *arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_a_new_image_takes_these_steps(write, capsys):
+    new, old = write("new", manifest("v2")), write("old", manifest("v1"))
+    code, out, err = told(capsys, "-f", new, "--current", old, "--start-seconds", "60", "--drain-seconds", "30")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0].split() == ["AT", "PODS", "SERVING", "STEP"]
+    assert sum("withdraw" in line for line in lines) == sum("is drained" in line for line in lines) == 3
+    assert lines[-1] == (
+        "About 285 s; no schedule could take less than 285 s, 1.00 of the time. 3 pods drained, never fewer than 3 "
+        "serving, never more than 4 pods."
+    )
+
+
+def test_as_json_for_machines(write, capsys):
+    new, old = write("new", manifest("v2")), write("old", manifest("v1"))
+    code, out, _ = told(capsys, "-f", new, "--current", old, "-o", "json", "--drain-seconds", "30")
+    found = json.loads(out)
+    assert code == 0
+    assert (found["drained"], found["leastServing"], found["mostPods"]) == (3, 3, 4)
+    assert found["seconds"] == found["boundSeconds"] == 3 * (60 + 5 + 30)
+    assert all(set(step) == {"at", "step", "pods", "serving"} for step in found["steps"])
+    assert [step["at"] for step in found["steps"]] == sorted(step["at"] for step in found["steps"])
+
+
+def test_without_a_current_one_it_is_a_first_creation(write, capsys):
+    code, out, _ = told(capsys, "-f", write("new", manifest()))
+    assert code == 0
+    assert "create Secret chat-drain with the drain key" in out
+    assert "0 pods drained" in out and "withdraw" not in out
+
+
+def test_no_change_is_said_to_be_none(write, capsys):
+    new, old = write("new", manifest(drain={"budgetSeconds": 900})), write("old", manifest())
+    code, out, _ = told(capsys, "-f", new, "--current", old)
+    assert (code, out.strip()) == (0, "Nothing changes: no pod is replaced, started or drained.")
+
+
+def test_the_drain_is_taken_from_the_declared_prior_and_the_start_as_measured(write, capsys):
+    old = manifest()
+    old["status"] = {"rollout": {"startSeconds": 17.0}}
+    new = manifest("v2", drain={"grace": {"initialSeconds": 40}})
+    code, out, _ = told(capsys, "-f", write("new", new), "--current", write("old", old), "-o", "json")
+    assert (code, json.loads(out)["seconds"]) == (0, 3 * (17 + 5 + 40))
+
+
+def test_other_kinds_in_the_file_are_passed_over_and_a_file_may_come_by_stdin(write, capsys, monkeypatch):
+    both = write("both", {"kind": "ConfigMap", "metadata": {"name": "x"}}, manifest())
+    assert told(capsys, "-f", both)[0] == 0
+    monkeypatch.setattr("sys.stdin", io.StringIO(Path(both).read_text()))
+    assert told(capsys, "-f", "-")[0] == 0
+
+
+def test_a_change_that_would_get_stuck_says_why_and_exits_1(write, capsys):
+    spec = raw_spec("v2")
+    spec["template"]["spec"]["hostNetwork"] = True
+    stuck = manifest() | {"spec": spec}
+    code, out, err = told(capsys, "-f", write("new", stuck), "--current", write("old", manifest()))
+    assert (code, out) == (1, "")
+    assert err.startswith("tidegate plan: this change would get stuck: spec.template.spec.hostNetwork")
+    assert "remove hostNetwork" in err
+
+
+UNUSABLE = {
+    "no such file": (None, "cannot be read: No such file"),
+    "not yaml": ("a: b: c", "is not YAML, line 1"),
+    "nothing in it": ("", "holds 0 LLMServices; give a file with exactly one"),
+    "only others": ("kind: Pod", "holds 0 LLMServices"),
+    "two": ("kind: LLMService\n---\nkind: LLMService", "holds 2 LLMServices"),
+    "no name": ("kind: LLMService", "metadata.name is missing; name the LLMService"),
+    "no spec": ("kind: LLMService\nmetadata: {name: a}", "spec.port"),
+}
+
+
+@pytest.mark.parametrize(("content", "words"), UNUSABLE.values(), ids=UNUSABLE.keys())
+def test_what_cannot_be_used_is_named_with_its_remedy_and_exits_2(tmp_path: Path, capsys, content, words):
+    path = tmp_path / "file.yaml"
+    if content is not None:
+        path.write_text(content)
+    code, out, err = told(capsys, "-f", str(path))
+    assert (code, out) == (2, "")
+    assert err.startswith("tidegate plan: ") and words in err and "Traceback" not in err
+
+
+def test_every_problem_of_a_spec_is_told_at_once(write, capsys):
+    broken = manifest(replicas=-1, drain={"mode": "Guess"})
+    code, _, err = told(capsys, "-f", write("new", broken))
+    assert code == 2 and "spec.replicas" in err and "spec.drain.mode" in err
+
+
+def test_current_and_cluster_exclude_each_other(write, capsys):
+    path = write("new", manifest())
+    with pytest.raises(SystemExit) as caught:
+        main(["plan", "-f", path, "--current", path, "--cluster"])
+    assert caught.value.code == 2
+
+
+def test_with_a_cluster_that_is_not_there_it_says_so(write, capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    code, out, err = told(capsys, "-f", write("new", manifest()), "--cluster")
+    assert (code, out) == (2, "") and "the cluster does not answer: no access to a cluster" in err
