@@ -94,7 +94,7 @@ def outcome(view: View, pod: Pod, record: DrainRecord) -> OutcomeRecord | None:
         kind = Outcome.EXPIRED if reading.cut and late else Outcome.DRAINED
         return _ended(now, record, kind, reading.cut, reading.oldest_cut_seconds)
     if record.deadline is not None and now >= record.deadline + EXPIRY_SLACK:
-        if reading is None and pod.uid not in view.s.troubles:
+        if reading is None and pod.uid not in view.s.troubles and pod.ip and pod.contract_port is not None:
             # Nobody has asked it since this operator started: it may be sealed, with nothing cut.
             return None
         if reading is None or reading.at < record.deadline - view.s.spec.drain.flush_seconds:
