@@ -11,6 +11,7 @@ from core.stories import (
     container,
     crashing,
     deployment,
+    drained,
     draining,
     going,
     homeless,
@@ -33,6 +34,9 @@ LOST = {
     "targetRevision": "chat-v1",
     "rollout": {"startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T00:01:00Z"},
 }
+SILENT = {p.name: None for p in (*OLD, serving("v2-1"))}
+DEAF = {p.uid: Trouble(NOW - 1, "timeout", "connected, but no answer in time") for p in (*OLD, serving("v2-1"))}
+HELD = draining("v1-1", drain=record("v1-1", since=-BUDGET - 9, budget=None))
 THREE = ["Ready", "Reconciling", "Stalled"]
 
 
@@ -77,10 +81,15 @@ BAD = {"template": {"spec": {"hostNetwork": True, "containers": [container("v2")
             "True ProgressDeadlineExceeded", "True RollingOut", "True ProgressDeadlineExceeded"),
         (story("v2", *OLD, unready("v2-1", created=NOW - 1800)),
             "True RollingOut", "True RollingOut", "False AsDesired"),
+        (story("v1", *OLD, refused="pods is forbidden"), "True WriteRefused", "False AsDesired", "True WriteRefused"),
+        (story("v2", *OLD, serving("v2-1"), readings=SILENT, troubles=DEAF),
+            "True NoAnswer", "True RollingOut", "True NoAnswer"),
+        (story("v2", HELD, *OLD[1:], serving("v2-1"), spec={"drain": {"onExpiry": "Hold"}}),
+            "True BudgetHeld", "True RollingOut", "True BudgetHeld"),
     ],
     ids=["nothing yet", "first start", "whole", "rolling", "paused", "too many", "one lost", "one down",
         "one crashes that stood", "new one crashes", "template conflict", "refused", "name taken", "predecessor",
-        "no node", "too late", "not yet too late"],
+        "no node", "too late", "not yet too late", "a write is refused", "no pod answers", "held"],
 )  # fmt: skip
 def test_the_three_conditions(s: Snapshot, ready: str, reconciling: str, stalled: str):
     assert [" ".join(pair) for pair in verdict(s)] == [ready, reconciling, stalled]
@@ -114,9 +123,6 @@ def test_in_steady_state_the_status_is_the_same_at_any_time():
     assert status(plan(replace(settled, now=NOW + 5000))) == settled.status
 
 
-SILENT = {p.name: None for p in (*OLD, serving("v2-1"))}
-DEAF = {p.uid: Trouble(NOW - 1, "timeout", "connected, but no answer in time") for p in (*OLD, serving("v2-1"))}
-HELD = draining("v1-1", drain=record("v1-1", since=-BUDGET - 9, budget=None))
 OWN_PROBE = {"template": {"spec": {"containers": [container("v1", readinessProbe={"tcpSocket": {"port": 8000}})]}}}
 
 
@@ -136,9 +142,12 @@ OWN_PROBE = {"template": {"spec": {"containers": [container("v1", readinessProbe
             "DrainOverdue", "Draining", ["v1-1", "it is let go now"]),
         (story("v1", *OLD, deployments=[deployment("v1", 3, rendered="older")]), "TemplateOutdated", "RenderedBefore",
             ["chat-v1", "spec.rollout.restartedAt"]),
+        (story("v1", *OLD, deployments=[deployment("v1", 3, grace_seconds=77)]), "GracePeriodStale", "TermsChanged",
+            ["chat-v1", "77 s", "140 s", "spec.rollout.restartedAt"]),
         (story("v1", *OLD, spec=OWN_PROBE), "ReadinessNotDrainAware", "OwnReadinessProbe", ["server", "/readyz"]),
     ],
-    ids=["no answer", "no locks", "a foreign Service", "held", "late", "older template", "own readiness"],
+    ids=["no answer", "no locks", "a foreign Service", "held", "late", "older template", "older grace period",
+        "own readiness"],
 )  # fmt: skip
 def test_a_further_condition_is_there_while_true_and_names_the_remedy(s, kind, reason, words):
     value, why, message = conditions(s)[kind]
@@ -185,6 +194,13 @@ def test_a_held_pod_is_said_to_be_held():
     held = draining("v1-1", drain=record("v1-1", budget=None))
     s = story("v2", held, *OLD[1:], serving("v2-1"), spec={"drain": {"onExpiry": "Hold"}})
     assert "held until they end (drain.onExpiry: Hold)" in message(s)
+
+
+def test_a_pod_that_is_wanted_again_is_said_to_be_and_one_that_is_drained_too():
+    back = draining("v1-3", drain=record("v1-3", reason="ScaleIn"))
+    assert message(story("v1", *OLD[:2], back)).endswith("Pod v1-3 is wanted again and asked to serve")
+    done = drained("v1-1")
+    assert "Pod v1-1 is drained and about to be deleted" in message(story("v2", done, *OLD[1:], serving("v2-1")))
 
 
 @pytest.mark.parametrize(
