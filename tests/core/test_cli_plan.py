@@ -134,6 +134,8 @@ def test_current_and_cluster_exclude_each_other(write, capsys):
 
 
 def test_with_a_cluster_that_is_not_there_it_says_so(write, capsys, monkeypatch, tmp_path):
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    # The library reads KUBECONFIG once, when it is imported.
+    nowhere = str(tmp_path / "none")
+    monkeypatch.setattr("kubernetes.aio.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", nowhere)
     code, out, err = told(capsys, "-f", write("new", manifest()), "--cluster")
     assert (code, out) == (2, "") and "the cluster does not answer: no access to a cluster" in err
