@@ -41,10 +41,18 @@ class Executor:
             except NotFound:
                 # It is gone, and the watch will say so: for a delete that is success, for the rest a new plan.
                 log.info("service=%s/%s gone before %s", s.namespace, s.name, type(action).__name__)
+                self._forget_pod(s, action)
             except (ClusterError, TemplateRefused) as error:
                 failure = failure or error
         if failure is not None:
             raise failure
+
+    def _forget_pod(self, s: Snapshot, action: a.Action) -> None:
+        """Drop a pod that is not there: its deletion may never be seen, and every pass would try again at once."""
+        if isinstance(action, a.Withdraw | a.Redate | a.Restore | a.MarkDrained | a.DeletePod):
+            held = self._store.get(PODS, s.namespace, action.pod)
+            if held is not None and held["metadata"]["uid"] == action.uid:
+                self._store.remove(PODS, held)
 
     async def _one(self, s: Snapshot, action: a.Action) -> None:
         match action:
@@ -161,10 +169,7 @@ class Executor:
 
     async def _delete_pod(self, s: Snapshot, action: a.DeletePod) -> None:
         # Its ReplicaSet may have deleted it while our watch lagged: look before the one irreversible step.
-        try:
-            live = await self._cluster.get(PODS, s.namespace, action.pod)
-        except NotFound:
-            return
+        live = await self._cluster.get(PODS, s.namespace, action.pod)
         self._store.put(PODS, live)
         if live["metadata"]["uid"] != action.uid or live["metadata"].get("deletionTimestamp"):
             return

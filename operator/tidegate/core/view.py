@@ -83,8 +83,13 @@ class View:
         return [d for d in self.s.deployments if self.target is None or d.uid != self.target.uid]
 
     def occupied(self, deployment: Deployment) -> int:
-        """Pods that this Deployment has or is about to have: asked for and not there counts, so does not yet gone."""
-        return max(deployment.replicas, len(self.pods_of(deployment)))
+        """Pods that this Deployment has or is about to have: asked for and not there counts, so does not yet gone.
+
+        A drained pod that is paid for stands beside the replicas: those are pods that may not have been seen yet.
+        """
+        pods = self.pods_of(deployment)
+        paid = sum(p.state == names.DRAINED and p.uid in deployment.released for p in pods)
+        return max(deployment.replicas + paid, len(pods))
 
     @cached_property
     def total(self) -> int:
