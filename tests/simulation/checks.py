@@ -8,13 +8,13 @@ from simulation.controllers import active, ready
 from simulation.kubelet import Kubelet
 from simulation.port import OPERATOR
 from tidegate.api import names
-from tidegate.api.resource import LLMServiceSpec, WhenNoCapacity
+from tidegate.api.resource import WhenNoCapacity
 from tidegate.cluster import project
 from tidegate.cluster.port import DEPLOYMENTS, LLM_SERVICES, PODS, Kind, Object
-from tidegate.cluster.store import Store
-from tidegate.core import amounts
+from tidegate.core import amounts, revision
+from tidegate.core.model import Snapshot
 
-Seen = Callable[[], Store | None]
+Seen = Callable[[str], Snapshot | None]
 
 
 class Checks:
@@ -28,9 +28,10 @@ class Checks:
         self.outcomes: dict[str, Object] = {}
         """uid of each pod that was marked drained -> the pod then."""
         self.drains: set[str] = set()
+        self._ours: set[str] = set()
+        """uids of pods that the operator itself has taken out of service."""
         self.created: dict[str, int] = {}
         """Name of Deployment -> pods created for it."""
-        self._specs: dict[int, tuple[Object, LLMServiceSpec]] = {}
         server.written.append(self._written)
 
     def note(self, text: str) -> None:
@@ -67,6 +68,10 @@ class Checks:
             self.outcomes[uid] = new
         if writer != OPERATOR:
             return
+        if after == names.SERVING:
+            self._ours.discard(uid)
+        else:
+            self._ours.add(uid)
         if before == names.SERVING and ready(old):
             self._taken(old)
         if after == names.DRAINED:
@@ -74,34 +79,20 @@ class Checks:
 
     def _taken(self, pod: Object) -> None:
         """Invariant 4: the operator took a serving pod away."""
-        service = self._service(pod)
-        if service is None:
+        basis = self._basis(pod)
+        if basis is None:
             return
-        spec = self._spec(service)
-        floor = self._amounts(pod, spec).least_serving
-        serving = [p for p in self._pods(pod) if p["metadata"]["labels"].get(names.STATE) == names.SERVING]
-        # What got lost a moment ago, by nobody's write of ours, may not have reached the operator yet.
-        known = self._seen()
-        count = sum(self._counts_as_serving(p, known) for p in serving) + self._unseen_losses(pod, known)
+        # What got lost by nobody's write of ours, a label that a person set included, may not have been seen yet.
+        believed = {p.uid for p in basis.pods if p.alive and p.ready and p.state == names.SERVING}
+        live = {p["metadata"]["uid"]: p for p in self._pods(pod)}
+        count = len(believed - self._ours)
+        for uid, other in live.items():
+            serves = other["metadata"]["labels"].get(names.STATE) == names.SERVING
+            count += uid not in believed and serves and active(other) and ready(other)
+        floor = _limits(basis).least_serving
         if count < floor:
             name = pod["metadata"]["name"]
             self.note(f"{name} was withdrawn: {count} pods serve, {floor} must (replicas - maxUnavailable)")
-
-    def _counts_as_serving(self, pod: Object, known: Store | None) -> bool:
-        if active(pod) and ready(pod):
-            return True
-        held = known.get(PODS, pod["metadata"]["namespace"], pod["metadata"]["name"]) if known else None
-        return held is not None and active(held) and ready(held)
-
-    def _unseen_losses(self, pod: Object, known: Store | None) -> int:
-        if known is None:
-            return 0
-        lost = 0
-        for held in known.select(PODS, pod["metadata"]["namespace"], _service_label(pod)):
-            meta = held["metadata"]
-            gone = self._server.find(PODS, meta["namespace"], meta["name"]) is None
-            lost += gone and meta["labels"].get(names.STATE) == names.SERVING and active(held) and ready(held)
-        return lost
 
     def _drained(self, old: Object, new: Object) -> None:
         """Invariant 1: `drained` is said of a pod without work, of one whose budget is spent, or of one let go."""
@@ -121,11 +112,10 @@ class Checks:
 
     def _raised(self, deployment: Object) -> None:
         """Invariant 4: the operator asked for more pods."""
-        service = self._service(deployment)
-        if service is None:
+        basis = self._basis(deployment)
+        if basis is None:
             return
-        spec = self._spec(service)
-        limits = self._amounts(deployment, spec)
+        limits = _limits(basis)
         pods = self._pods(deployment)
         total = 0
         for d in self._server.all(DEPLOYMENTS):
@@ -133,33 +123,17 @@ class Checks:
                 mine = [p for p in pods if p["metadata"]["labels"][names.REVISION] == _revision(d) and active(p)]
                 total += max(d["spec"]["replicas"], len(mine))
         if limits.surge == 0:
-            total += sum("deletionTimestamp" in p["metadata"] for p in pods)
+            known = {p.uid for p in basis.pods if p.terminating}
+            total += sum(p["metadata"]["uid"] in known for p in pods)
         if total > limits.most_pods:
             name = deployment["metadata"]["name"]
             self.note(f"{name} was raised: {total} pods, at most {limits.most_pods} (replicas + maxSurge)")
 
     # -- helpers
 
-    def _service(self, child: Object) -> Object | None:
-        """The LLMService as the operator knows it: an edit of a moment ago may not have reached it."""
-        meta = child["metadata"]
-        where = (meta["namespace"], meta["labels"][names.SERVICE])
-        known = self._seen()
-        held = known.get(LLM_SERVICES, *where) if known else None
-        return held or self._server.find(LLM_SERVICES, *where)
-
-    def _spec(self, service: Object) -> LLMServiceSpec:
-        raw = service["spec"]
-        held = self._specs.get(id(raw))
-        if held is None:
-            held = self._specs[id(raw)] = (raw, LLMServiceSpec.parse(raw))
-        return held[1]
-
-    def _amounts(self, child: Object, spec: LLMServiceSpec) -> amounts.Amounts:
-        rollout = spec.rollout
-        if rollout.when_no_capacity is WhenNoCapacity.DRAIN_FIRST and any(_unschedulable(p) for p in self._pods(child)):
-            return amounts.Amounts(spec.replicas, 0, 1)
-        return amounts.resolve(spec.replicas, rollout.max_surge, rollout.max_unavailable)
+    def _basis(self, child: Object) -> Snapshot | None:
+        """What the operator had before it when it decided; None for writes outside of a pass."""
+        return self._seen(f"{child['metadata']['namespace']}/{child['metadata']['labels'][names.SERVICE]}")
 
     def _pods(self, child: Object) -> list[Object]:
         mine = child["metadata"]["labels"][names.SERVICE]
@@ -173,14 +147,16 @@ class Checks:
         ]
 
 
-def _service_label(child: Object) -> dict[str, str]:
-    return {names.SERVICE: child["metadata"]["labels"][names.SERVICE]}
-
-
 def _revision(deployment: Object) -> Any:
     return deployment["metadata"]["labels"][names.REVISION]
 
 
-def _unschedulable(pod: Object) -> bool:
-    conditions = pod["status"].get("conditions") or []
-    return any(c["type"] == "PodScheduled" and c.get("reason") == "Unschedulable" for c in conditions)
+def _limits(s: Snapshot) -> amounts.Amounts:
+    """The limits in force, worked out apart from the operator's own `View`."""
+    rollout = s.spec.rollout
+    wanted = revision.source(s.raw_spec)
+    mine = {d.revision for d in s.deployments if d.source == wanted}
+    starved = any(p.alive and p.unschedulable and p.revision in mine for p in s.pods)
+    if rollout.when_no_capacity is WhenNoCapacity.DRAIN_FIRST and starved:
+        return amounts.Amounts(s.spec.replicas, 0, 1)
+    return amounts.resolve(s.spec.replicas, rollout.max_surge, rollout.max_unavailable)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -15,6 +15,8 @@ from tidegate.cluster.events import EventRecorder
 from tidegate.cluster.keys import DrainKeys
 from tidegate.cluster.port import Kind, Object
 from tidegate.cluster.store import Store
+from tidegate.core.actions import Action
+from tidegate.core.model import Snapshot
 from tidegate.drain.sessions import Sessions
 from tidegate.queue import KeyedQueue
 from tidegate.reconcile import Reconciler
@@ -55,14 +57,19 @@ class OperatorProcess(Operator):
         )
         tell = EventRecorder(cluster, "tidegate", name, loop.now)
         self._reconciler = Reconciler(cluster, self._store, keys, self._sessions, tell, loop.now)
+        self.basis: dict[str, Snapshot] = {}
+        """By key, what the pass that runs, or ran last, has decided on."""
+        execute = self._reconciler._executor.execute
+
+        async def noted(s: Snapshot, actions: Iterable[Action]) -> None:
+            self.basis[f"{s.namespace}/{s.name}"] = s
+            await execute(s, actions)
+
+        self._reconciler._executor.execute = noted  # type: ignore[method-assign]
         self._swept = asyncio.Event()
         self._last_sweep = 0.0
         self._tasks: list[asyncio.Task[Any]] = []
         self.cluster = cluster
-
-    @property
-    def store(self) -> Store:
-        return self._store
 
     def start(self, weather: Callable[[], Weather]) -> None:
         self._feed = Feed(self._loop, self._server, self._store, self._rng, weather)

@@ -42,6 +42,7 @@ from tidegate.cluster.port import (
     Object,
 )
 from tidegate.core import revision
+from tidegate.core.model import Snapshot
 
 NAMESPACE = "prod"
 LONG = 3 * 3600.0
@@ -77,7 +78,7 @@ class World:
         self.controller_lag = (0.001, 0.02)
         self.manager = ControllerManager(self.loop, self.server, Random(seed + 3), self._lag)
         self.traffic = Traffic(self.loop, self.server, Random(seed + 4), self.network, self.ledger)
-        self.checks = Checks(self.server, self.kubelet, lambda: self.operator.store if self.operator else None)
+        self.checks = Checks(self.server, self.kubelet, self._basis)
         self.faults = Faults(Random(seed + 5))
         self.weather = Weather()
         self.sent: list[Write] = []
@@ -373,6 +374,9 @@ class World:
         return "\n".join(lines)
 
     # -- inside
+
+    def _basis(self, key: str) -> Snapshot | None:
+        return self.operator.basis.get(key) if self.operator is not None else None
 
     def _lag(self, _: Kind) -> float:
         low, high = self.controller_lag

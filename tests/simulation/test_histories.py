@@ -1,0 +1,51 @@
+"""A thousand random histories, and more in the long lane. A failure names its seed; `TIDEGATE_SEED` repeats a run.
+
+`PYTHONPATH=operator:tests python -m simulation.histories SEED` tells one history event by event.
+"""
+
+import os
+import secrets
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import pytest
+
+from simulation.histories import STEPS, play
+
+HISTORIES = 1000
+BATCH = 10
+
+
+def _batch(first: int, steps: int) -> list[str]:
+    found = []
+    for seed in range(first, first + BATCH):
+        try:
+            failed = play(seed, steps)
+        except Exception as error:
+            failed = f"seed {seed}: the simulation itself failed: {type(error).__name__}: {error}"
+        if failed is not None:
+            found.append(failed)
+    return found
+
+
+def _run(histories: int, steps: int) -> None:
+    base = int(os.environ.get("TIDEGATE_SEED") or secrets.randbelow(10**8))
+    print(f"TIDEGATE_SEED={base}: {histories} histories of {steps} steps")
+    found: list[str] = []
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("fork")) as pool:
+        firsts = range(base, base + histories, BATCH)
+        for part in pool.map(_batch, firsts, [steps] * len(firsts)):
+            found += part
+            if len(found) >= 3:
+                pool.shutdown(cancel_futures=True)
+                break
+    assert not found, f"TIDEGATE_SEED={base}\n" + "\n\n".join(found[:3])
+
+
+def test_random_histories_keep_every_promise_and_get_there() -> None:
+    _run(HISTORIES, STEPS)
+
+
+@pytest.mark.long
+def test_long_random_histories_keep_every_promise_and_get_there() -> None:
+    _run(5 * HISTORIES, 2 * STEPS)
