@@ -1,24 +1,11 @@
 """The queue of keys: one worker per key, nothing forgotten, nothing hurried."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 import pytest
 
-from simulation.virtual_time import VirtualLoop
 from tidegate.queue import FIRST_BACKOFF, LONGEST_BACKOFF, KeyedQueue
-
-
-def virtual(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run in virtual time; a test that waits for something nobody sends fails at once."""
-
-    def run() -> None:
-        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-            runner.run(test())
-
-    run.__name__, run.__doc__ = test.__name__, test.__doc__
-    return run
+from wiring.scripted_pod import virtual
 
 
 def time() -> float:
