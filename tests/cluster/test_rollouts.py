@@ -11,7 +11,7 @@ from cluster.harness.service import Namespace, PlainDeployment, Service
 from tidegate.api import names
 
 REPLICASET_CONTROLLER = "system:serviceaccount:kube-system:replicaset-controller"
-SHORT = "1-8"
+SHORT = "2-8"
 LENGTHS = [SHORT, pytest.param("5-60", marks=pytest.mark.long)]
 
 

@@ -39,8 +39,8 @@ class Load:
     namespace: Namespace
     service: str
     streams: int = 60
-    seconds: str = "1-8"
-    rate: float = 10
+    seconds: str = "2-8"
+    rate: float = 5
     options: tuple[str, ...] = ()
     name: str = field(default_factory=lambda: f"load-{secrets.token_hex(3)}")
 
