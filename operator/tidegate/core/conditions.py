@@ -65,8 +65,8 @@ def _either(kind: ConditionType, verdict: Verdict | None, otherwise: str) -> Con
 
 
 def _settled(view: View) -> str:
-    name = view.target.name if view.target else "no revision"
-    return f"{len(view.serving)} of {view.amounts.replicas} pods serve, all of {name}"
+    told = f"{len(view.serving)} of {view.amounts.replicas} pods serve"
+    return f"{told}, all of {view.target.name}" if view.target else f"{told}; nothing is changed until then"
 
 
 def _stalled(plan: Plan) -> Verdict | None:

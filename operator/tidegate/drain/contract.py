@@ -42,7 +42,7 @@ def http_client() -> httpx.AsyncClient:
     return httpx.AsyncClient(
         follow_redirects=False,
         trust_env=False,
-        limits=httpx.Limits(max_connections=500, max_keepalive_connections=50, keepalive_expiry=5),
+        limits=httpx.Limits(max_connections=2000, max_keepalive_connections=50, keepalive_expiry=5),
         timeout=httpx.Timeout(CALL_SECONDS),
     )
 
@@ -113,6 +113,8 @@ class Contract:
             raise PodTrouble(
                 "timeout", f"no connection within {CALL_SECONDS:.0f} s, as when packets are dropped"
             ) from error
+        except httpx.PoolTimeout as error:
+            raise PodTrouble("busy", "the operator talks to too many pods at once; it tries again") from error
         except httpx.TimeoutException as error:
             raise PodTrouble("timeout", "connected, but no answer in time") from error
         except httpx.ConnectError as error:
