@@ -1,0 +1,156 @@
+"""Revisions that cannot come up, on a real cluster: no old pod pays for them, and the next push recovers."""
+
+from typing import Any
+
+import pytest
+
+from cluster.harness.audit import OPERATOR, Audit
+from cluster.harness.evidence import Line, assert_run_counts
+from cluster.harness.kube import Object, eventually
+from cluster.harness.load import Load
+from cluster.harness.operator import Operator
+from cluster.harness.record import MakeRecord, Record, is_draining, is_serving, is_standing, state
+from cluster.harness.service import Namespace, Service
+from tidegate.api import names
+from tidegate.api.conditions import ConditionType, Outcome, Reason
+
+BROKEN: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "unpullable image": (
+        {"image": "registry.invalid/nobody:1"},
+        ("ErrImagePull", "ImagePullBackOff"),
+    ),
+    "crash loop": ({"env": {"MISBEHAVE": "crash-at-start"}}, ("CrashLoopBackOff", "Crashed")),
+}
+
+
+@pytest.mark.parametrize("way", BROKEN)
+def test_no_old_pod_is_drained_for_it_and_the_next_push_recovers(
+    operator: Operator, namespace: Namespace, record: MakeRecord, audit: Audit, way: str
+) -> None:
+    broken, reasons = BROKEN[way]
+    service = Service(namespace).apply()
+    service.wait_settled()
+    old = {pod["metadata"]["name"] for pod in service.pods()}
+    watched = record(service.labels)
+    load = Load(namespace, service.name, streams=45).start().wait_running()
+    service.apply(**broken)
+    stalled = eventually("it is Stalled", lambda: stalled_by(service, Reason.NEW_REVISION_FAILED))
+    assert any(reason in stalled["message"] for reason in reasons), stalled
+    if way == "crash loop":
+        assert "exited with code 1" in stalled["message"]
+    assert "push a working revision" in stalled["message"]
+    assert service.status["message"] == stalled["message"]
+    watched.catch_up()
+    assert watched.drained_pods() == []
+    (attempt,) = {event.name for event in watched.creations()}
+
+    service.apply(image=None, env={}, tag="v2")
+    service.wait_settled()
+    result = load.stop()
+    watched.catch_up()
+    result.assert_whole()
+    assert set(watched.drained_pods()) == old
+    assert_run_counts(namespace.logs, old)
+    assert_bounds(watched, attempt)
+    assert {state(event.object) for event in watched.removals()} == {names.DRAINED}
+    assert [row["outcome"] for row in service.status["outcomes"] if row["pod"] == attempt] == [Outcome.NO_WORK]
+    assert_always_ready(namespace, audit)
+
+
+def stalled_by(service: Service, reason: Reason) -> Object | None:
+    """The condition Stalled when it is true for this reason and speaks of the present spec."""
+    found = service.condition(ConditionType.STALLED)
+    current = found and found["observedGeneration"] == service.get()["metadata"]["generation"]
+    return found if found and current and (found["status"], found["reason"]) == ("True", reason) else None
+
+
+def assert_bounds(record: Record, attempt: str) -> None:
+    """Three pods serve at every event, four stand; while the broken pod stands nobody drains."""
+    fewest, moment = record.fewest(is_serving)
+    assert fewest >= 3, moment
+    most, moment = record.most(is_standing)
+    assert most <= 4, moment
+    beside = [m for m in record.moments() if attempt in m.pods and m.count(is_draining)]
+    assert beside == [], beside[0]
+
+
+def statuses(namespace: Namespace, audit: Audit) -> list[Line]:
+    """Every status that the operator wrote, in order, as the API server stored it."""
+    calls = [c for c in audit.writes(namespace.name, user=OPERATOR) if c.resource == "llmservices/status"]
+    return [call.entry["responseObject"]["status"] for call in calls]
+
+
+def truth(status: Line) -> dict[str, str]:
+    return {condition["type"]: condition["status"] for condition in status["conditions"]}
+
+
+def assert_always_ready(namespace: Namespace, audit: Audit) -> None:
+    """Once Ready, Ready in every status written since."""
+    ready = [truth(status)[ConditionType.READY] for status in statuses(namespace, audit)]
+    assert "False" not in ready[ready.index("True") :], ready
+
+
+CONFLICTS: dict[str, tuple[str, Object, str]] = {
+    "preStop": ("containers", {"lifecycle": {"preStop": {"exec": {"command": ["sleep", "9"]}}}}, "SIGTERM handler"),
+    "grace": ("spec", {"terminationGracePeriodSeconds": 30}, "spec.drain.grace.initialSeconds"),
+}
+
+
+@pytest.mark.parametrize("conflict", CONFLICTS)
+def test_what_tidegate_decides_itself_is_a_template_conflict_until_removed(
+    operator: Operator, namespace: Namespace, record: MakeRecord, audit: Audit, conflict: str
+) -> None:
+    """At first, when there is no revision yet, and later, when one serves: it goes on, and no pod rolls."""
+    service = Service(namespace, replicas=1)
+    good = service.manifest()["spec"]["template"]
+    bad = conflicting(good, conflict)
+    service.apply(more={"template": bad})
+    assert_conflict(service, conflict)
+    assert service.deployments() == []
+    first = statuses(namespace, audit)[0]
+    assert first["observedGeneration"] == 1
+    assert truth(first) == {"Ready": "False", "Reconciling": "False", "Stalled": "True"}
+
+    service.apply(more={})
+    service.wait_settled()
+    watched = record(service.labels)
+    service.apply(more={"template": bad})
+    assert_conflict(service, conflict)
+    assert truth(service.status)[ConditionType.READY] == "True"
+    service.apply(more={})
+    service.wait_settled()
+    watched.catch_up()
+    assert watched.events() == []
+    assert truth(service.status) == {"Ready": "True", "Reconciling": "False", "Stalled": "False"}
+    assert_always_ready(namespace, audit)
+
+
+def conflicting(template: Object, conflict: str) -> Object:
+    where, field, _ = CONFLICTS[conflict]
+    spec = template["spec"]
+    if where == "spec":
+        return template | {"spec": spec | field}
+    return template | {"spec": spec | {"containers": [spec["containers"][0] | field]}}
+
+
+def assert_conflict(service: Service, conflict: str) -> None:
+    """It names the field as the user wrote it, and what to do instead."""
+    _, field, remedy = CONFLICTS[conflict]
+    found = eventually("TemplateConflict", lambda: stalled_by(service, Reason.TEMPLATE_CONFLICT))
+    assert next(iter(field)) in found["message"]
+    assert "remove it" in found["message"]
+    assert remedy in found["message"]
+    assert service.status["phase"] == "Stalled"
+
+
+def test_the_first_status_is_complete(operator: Operator, namespace: Namespace, audit: Audit) -> None:
+    """A GitOps tool reads health from the moment of creation: a status without these would look healthy or unknown."""
+    service = Service(namespace, replicas=1).apply()
+    service.wait_settled()
+    written = statuses(namespace, audit)
+    assert written[0]["observedGeneration"] == 1
+    assert truth(written[0]) == {"Ready": "False", "Reconciling": "True", "Stalled": "False"}
+    assert truth(written[-1]) == {"Ready": "True", "Reconciling": "False", "Stalled": "False"}
+    kinds = {tuple(sorted(truth(status))) for status in written}
+    assert kinds == {("Ready", "Reconciling", "Stalled")}
+    assert audit.spec_writes(namespace.name) == []
