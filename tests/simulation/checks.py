@@ -120,8 +120,7 @@ class Checks:
         total = 0
         for d in self._server.all(DEPLOYMENTS):
             if d["metadata"]["labels"].get(names.SERVICE) == deployment["metadata"]["labels"][names.SERVICE]:
-                mine = [p for p in pods if p["metadata"]["labels"][names.REVISION] == _revision(d) and active(p)]
-                total += max(d["spec"]["replicas"], len(mine))
+                total += _places(d, pods, basis)
         if limits.surge == 0:
             known = {p.uid for p in basis.pods if p.terminating}
             total += sum(p["metadata"]["uid"] in known for p in pods)
@@ -145,6 +144,18 @@ class Checks:
             and p["metadata"]["namespace"] == space
             and controller_uid(p)
         ]
+
+
+def _places(deployment: Object, pods: list[Object], basis: Snapshot) -> int:
+    """Pods that stand or are asked for; drained ones that the count has paid for stand beside it.
+
+    A replacement that a controller made a moment ago, for a pod that somebody else deleted, cannot be known yet.
+    """
+    known = {p.uid for p in basis.pods}
+    mine = [p for p in pods if p["metadata"]["labels"][names.REVISION] == _revision(deployment) and active(p)]
+    paid = set(deployment["metadata"]["annotations"].get(names.RELEASED, "").split(","))
+    beside = sum(p["metadata"]["uid"] in paid for p in mine)
+    return max(int(deployment["spec"]["replicas"]) + beside, sum(p["metadata"]["uid"] in known for p in mine))
 
 
 def _revision(deployment: Object) -> Any:
