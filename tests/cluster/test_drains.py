@@ -144,7 +144,7 @@ def test_describe_says_what_is_waited_for(operator: Operator, namespace: Namespa
     service.apply(tag="v2")
     sentence = re.compile(
         rf"Pod {old} drains since \d+ s: [1-8] requests in flight, the oldest \d+ s old; "
-        r"at the latest at (\S+) it is let go\. Then the next step follows"
+        r"at the latest at \d\d:\d\d:\d\d UTC it is let go\. Then the next step follows"
     )
 
     def described() -> str | None:
