@@ -10,7 +10,7 @@ from simulation.port import OPERATOR
 from tidegate.api import names
 from tidegate.api.resource import WhenNoCapacity
 from tidegate.cluster import project
-from tidegate.cluster.port import DEPLOYMENTS, LLM_SERVICES, PODS, Kind, Object
+from tidegate.cluster.port import DEPLOYMENTS, ENDPOINT_SLICES, LLM_SERVICES, PODS, Kind, Object
 from tidegate.core import amounts, revision
 from tidegate.core.model import Snapshot
 
@@ -28,6 +28,7 @@ class Checks:
         self.outcomes: dict[str, Object] = {}
         """uid of each pod that was marked drained -> the pod then."""
         self.drains: set[str] = set()
+        self._paid: set[str] = set()
         self._ours: set[str] = set()
         """uids of pods that the operator itself has taken out of service."""
         self.created: dict[str, int] = {}
@@ -46,6 +47,8 @@ class Checks:
             before = old["spec"]["replicas"] if old is not None else 0
             if new["spec"]["replicas"] > before:
                 self._raised(new)
+            elif new["spec"]["replicas"] < before:
+                self._lowered(before, new)
         elif writer == OPERATOR and kind is LLM_SERVICES and (not old or not new or new["spec"] != old["spec"]):
             self.note("the operator wrote the spec of an LLMService")
 
@@ -127,6 +130,26 @@ class Checks:
         if total > limits.most_pods:
             name = deployment["metadata"]["name"]
             self.note(f"{name} was raised: {total} pods, at most {limits.most_pods} (replicas + maxSurge)")
+
+    def _lowered(self, before: int, deployment: Object) -> None:
+        """Invariant 1: a count falls by one for each drained pod, and each pod pays once, whoever asks for it."""
+        basis = self._basis(deployment)
+        if basis is None or any(d.failure for d in basis.deployments):
+            return
+        said = set(deployment["metadata"]["annotations"].get(names.RELEASED, "").split(",")) - {""}
+        paid = said - self._paid
+        self._paid |= said
+        count, name = deployment["spec"]["replicas"], deployment["metadata"]["name"]
+        if before - count > len(paid):
+            self.note(f"{name} was lowered from {before} to {count} for {len(paid)} drained pods")
+        if not paid <= set(self.outcomes):
+            self.note(f"{name} was lowered for pods that are not drained")
+
+    def told(self, uid: str) -> None:
+        """Invariant 2: a pod that is told to drain has left every slice."""
+        for item in self._server.all(ENDPOINT_SLICES):
+            if any(endpoint["targetRef"]["uid"] == uid for endpoint in item["endpoints"]):
+                self.note(f"{uid} was told to drain while it stood in {item['metadata']['name']}")
 
     # -- helpers
 

@@ -185,6 +185,8 @@ class Network:
         self.severed = ""
         """How every call from the operator fails, `refused` or `dropped`; empty while the network works."""
         self.calls = 0
+        self.told: Callable[[str], None] = lambda _: None
+        """Called with the uid of each pod that gets a POST /drain."""
 
     async def ask(self, address: Address, key: str, now: float) -> Reading:
         process = await self._reach(address, key, operator_side.CALL_SECONDS)
@@ -195,6 +197,7 @@ class Network:
     ) -> Reading:
         process = await self._reach(address, key, operator_side.CALL_SECONDS)
         deadline = order.record.deadline
+        self.told(process.uid)
         if process.conduct != "ignores":
             request = DrainRequest(
                 id=order.record.id,

@@ -44,7 +44,7 @@ LISTED = frozenset(
         POLICY_BINDINGS,
     )
 )
-GOT = frozenset((SECRETS, PODS, DEPLOYMENTS))
+GOT = frozenset((SECRETS, PODS, DEPLOYMENTS, NAMESPACES))
 CREATED = frozenset((SECRETS, EVENTS))
 APPLIED = {
     (DEPLOYMENTS, names.FIELD_MANAGER),

@@ -601,6 +601,15 @@ def test_under_hold_an_eviction_waits_until_the_pod_is_drained(world: World) -> 
         world.evict(world.pods()[0])
 
 
+def test_no_pod_is_told_to_drain_before_slow_controllers_have_taken_it_out_of_the_slices(world: World) -> None:
+    standing(world, replicas=2)
+    world.controller_lag = (9.0, 12.0)
+    world.edit(image="app:v2")
+    world.settle()
+    assert by_outcome(world) == {("app:v1", "Drained"): 2}
+    assert nothing_cut(world)
+
+
 def test_a_lost_pod_is_replaced_before_another_one_is_drained(world: World) -> None:
     standing(world, replicas=4)
     world.edit(image="app:v2")
