@@ -115,7 +115,7 @@ class Operator:
             except ClusterError as error:
                 after = error.retry_after if isinstance(error, Unavailable) else None
                 seconds = self._queue.failed(key, after)
-                log.warning("service=%s will be tried again in %.1f s: %s", key, seconds, error)
+                log.warning("service=%s will be tried again in %.2f s: %s", key, seconds, error)
             except Exception:
                 # A fault of ours in one service must not stop the others.
                 seconds = self._queue.failed(key)

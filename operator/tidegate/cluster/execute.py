@@ -1,5 +1,6 @@
 """Plans into writes. Each write is safe to repeat, carries its own precondition, and puts its answer into the store."""
 
+import contextlib
 import logging
 from collections.abc import Iterable
 from typing import Any, Protocol
@@ -13,7 +14,7 @@ from tidegate.core.model import Snapshot
 
 from . import gather, project
 from .keys import DrainKeys
-from .port import DEPLOYMENTS, PDBS, PODS, SERVICES, Cluster, Kind, Object
+from .port import DEPLOYMENTS, NAMESPACES, PDBS, PODS, SERVICES, Cluster, Kind, Object
 from .store import Store
 
 log = logging.getLogger(__name__)
@@ -70,6 +71,8 @@ class Executor:
                 await self._adopt(s, action)
             case a.ApplyChild():
                 kind = CHILD_KINDS[action.kind]
+                if self._store.get(kind, s.namespace, action.name) is None:
+                    await self._may_create(s.namespace)
                 answer = await self._cluster.apply(
                     kind, s.namespace, action.name, action.body, manager=names.FIELD_MANAGER
                 )
@@ -77,6 +80,7 @@ class Executor:
             case a.DeleteChild():
                 await self._cluster.delete(CHILD_KINDS[action.kind], s.namespace, action.name, uid=action.uid)
             case a.EnsureSecret():
+                await self._may_create(s.namespace)
                 await self._keys.ensure(_owner(s))
 
     async def _create(self, s: Snapshot, action: a.CreateRevision) -> None:
@@ -88,6 +92,7 @@ class Executor:
         if action.refresh:
             body["metadata"] |= {"uid": action.uid, "resourceVersion": action.version}
         else:
+            await self._may_create(s.namespace)
             await self._must_be_free(s, name)
         try:
             await self._apply(name, s.namespace, body, dry_run=True)
@@ -97,6 +102,14 @@ class Executor:
         self._store.put(DEPLOYMENTS, await self._apply(name, s.namespace, body, dry_run=False))
         if not action.refresh:
             await self._tell(s, "NewRevision", f"Created Deployment {name} with {action.replicas} replicas")
+
+    async def _may_create(self, namespace: str) -> None:
+        """A child may be missing because its namespace goes, which our watch may not have told us yet."""
+        with contextlib.suppress(NotFound):
+            live = await self._cluster.get(NAMESPACES, None, namespace)
+            self._store.put(NAMESPACES, live)
+            if live["metadata"].get("deletionTimestamp"):
+                raise Conflict(f"namespace {namespace} is being terminated")
 
     async def _must_be_free(self, s: Snapshot, name: str) -> None:
         """Apply creates or changes: what is there already, unseen, must neither be taken over nor be counted anew."""

@@ -66,6 +66,9 @@ class Sessions:
             if owner == key and wanted.get(uid) != order:
                 task.cancel()
                 del self._running[uid]
+                if uid not in wanted or wanted[uid].record.id != order.record.id:
+                    # Given back, it enters the slices again: the next drain has to see it leave them.
+                    self.withdrawn.pop(uid, None)
                 if uid in wanted and wanted[uid].undo != order.undo:
                     # What was said on the way out says nothing about the way back.
                     self.readings.pop(uid, None)
