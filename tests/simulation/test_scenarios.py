@@ -610,6 +610,22 @@ def test_no_pod_is_told_to_drain_before_slow_controllers_have_taken_it_out_of_th
     assert nothing_cut(world)
 
 
+def test_a_pod_that_was_given_back_leaves_the_slices_again_before_it_is_told_again(world: World) -> None:
+    world.create(replicas=1, budgetSeconds=60)
+    world.settle()
+    world.process(world.pods()[0]).conduct = "ignores"
+    world.edit(image="app:v2")
+    world.until(lambda: world.pods(state=names.DRAINING))
+    world.run(10)
+    world.edit(image="app:v1")
+    world.until(lambda: world.pods(image="app:v1", state=names.SERVING))
+    world.settle()
+    world.controller_lag = (0.5, 0.6)
+    world.edit(restartedAt="2026-01-01T00:10:00Z")
+    world.settle()
+    assert by_outcome(world)["app:v1", "Expired"] == 1
+
+
 def test_a_lost_pod_is_replaced_before_another_one_is_drained(world: World) -> None:
     standing(world, replicas=4)
     world.edit(image="app:v2")
