@@ -14,7 +14,7 @@ from tidegate.core.model import Snapshot
 
 from . import gather, project
 from .keys import DrainKeys
-from .port import DEPLOYMENTS, NAMESPACES, PDBS, PODS, SERVICES, Cluster, Kind, Object
+from .port import DEPLOYMENTS, NAMESPACES, PDBS, PODS, REPLICASETS, SERVICES, Cluster, Kind, Object
 from .store import Store
 
 log = logging.getLogger(__name__)
@@ -186,6 +186,11 @@ class Executor:
         self._store.put(PODS, live)
         if live["metadata"]["uid"] != action.uid or live["metadata"].get("deletionTimestamp"):
             return
+        # A count that was raised and lowered again looks settled in a store that lags: ask, or it is replaced.
+        owner = await self._cluster.get(REPLICASETS, s.namespace, action.replica_set)
+        self._store.put(REPLICASETS, owner)
+        if not project.settled_at(owner, action.replicas):
+            raise Conflict(f"ReplicaSet {action.replica_set} has not seen its count yet")
         await self._cluster.delete(PODS, s.namespace, action.pod, uid=action.uid)
         log.info(
             "service=%s/%s pod=%s deleted: its ReplicaSet has seen the lower count", s.namespace, s.name, action.pod

@@ -168,20 +168,32 @@ def deployment(raw: Raw, owner_uid: str) -> Deployment:
         rendered=annotations.get(names.RENDERED, ""),
         failure=str(failure.get("message", "")) if refused else "",
         deleting=bool(meta.get("deletionTimestamp")),
+        observed=_observed(raw),
         adopted=controller(raw).get("uid") == owner_uid,
         version=meta.get("resourceVersion", ""),
     )
 
 
 def replica_set(raw: Raw) -> ReplicaSet:
-    meta, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
+    meta, spec = raw["metadata"], raw.get("spec") or {}
     return ReplicaSet(
         name=meta["name"],
         uid=meta["uid"],
         deployment_uid=str(controller(raw).get("uid", "")),
         replicas=int(spec.get("replicas", 0)),
-        observed=int(status.get("observedGeneration", 0)) >= int(meta.get("generation", 0)),
+        observed=_observed(raw),
     )
+
+
+def _observed(raw: Raw) -> bool:
+    """Whether the object's controller has seen the spec that it has now."""
+    seen = (raw.get("status") or {}).get("observedGeneration", 0)
+    return int(seen) >= int(raw["metadata"].get("generation", 0))
+
+
+def settled_at(raw: Raw, replicas: int) -> bool:
+    """Whether a ReplicaSet is asked for `replicas` pods and its controller has seen that."""
+    return _observed(raw) and int((raw.get("spec") or {}).get("replicas", 0)) == replicas
 
 
 def controller(raw: Raw) -> Mapping[str, Any]:

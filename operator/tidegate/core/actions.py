@@ -81,6 +81,8 @@ class DeletePod:
 
     pod: str
     uid: str
+    replica_set: str
+    replicas: int
 
 
 @dataclass(frozen=True, slots=True)

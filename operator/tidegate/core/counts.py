@@ -8,7 +8,7 @@ from tidegate.api import names
 from . import victims
 from .actions import DeletePod, Scale
 from .draft import Draft
-from .model import Deployment
+from .model import Deployment, ReplicaSet
 from .view import View, by_age
 from .withdrawal import release_empty, spare_serving, withdraw
 
@@ -26,9 +26,12 @@ def pay(draft: Draft) -> None:
         if unpaid:
             released = _kept(draft.view, d) | {p.uid for p in unpaid}
             why = ", ".join(p.name for p in by_age(unpaid))
-            draft.actions.append(_scale(d, max(d.replicas - len(unpaid), 0), released, f"drained: {why}"))
-        elif drained and _settled(draft.view, d):
-            draft.actions.extend(DeletePod(p.name, p.uid) for p in by_age(drained))
+            undrained = len(draft.view.pods_of(d)) - len(drained)
+            # Where more pods stand than are asked for, the drained ones are the surplus: lowered, others would be.
+            count = max(d.replicas - len(unpaid), min(d.replicas, undrained))
+            draft.actions.append(_scale(d, count, released, f"drained: {why}"))
+        elif drained and (settled := _settled(draft.view, d)) is not None:
+            draft.actions.extend(DeletePod(p.name, p.uid, settled.name, settled.replicas) for p in by_age(drained))
 
 
 def reclaim(draft: Draft) -> None:
@@ -53,10 +56,12 @@ def _scale(d: Deployment, replicas: int, released: frozenset[str], why: str) -> 
     return Scale(d.name, replicas, released, why, d.uid, d.version)
 
 
-def _settled(view: View, d: Deployment) -> bool:
-    """Whether the ReplicaSet has seen the Deployment's present count, so that a DELETE makes no replacement."""
-    own = [r for r in view.s.replica_sets if r.deployment_uid == d.uid]
-    return bool(own) and all(r.observed for r in own) and sum(r.replicas for r in own) == d.replicas
+def _settled(view: View, d: Deployment) -> ReplicaSet | None:
+    """The ReplicaSet, once it has seen the Deployment's present count: then a DELETE makes no replacement."""
+    own = [r for r in view.s.replica_sets if r.deployment_uid == d.uid and r.replicas]
+    own = own or [r for r in view.s.replica_sets if r.deployment_uid == d.uid]
+    good = d.observed and len(own) == 1 and own[0].observed and own[0].replicas == d.replicas
+    return own[0] if good else None
 
 
 def _kept(view: View, d: Deployment) -> frozenset[str]:

@@ -104,6 +104,8 @@ class Deployment:
     failure: str = ""
     """Message of the ReplicaFailure condition: pods that admission or quota refuses."""
     deleting: bool = False
+    observed: bool = True
+    """Whether its controller has seen the present spec."""
     adopted: bool = True
     """Whether the present LLMService is its controller."""
     version: str = field(default="", compare=False)
