@@ -28,11 +28,11 @@ def test_no_old_pod_is_drained_for_it_and_the_next_push_recovers(
     operator: Operator, namespace: Namespace, record: MakeRecord, audit: Audit, way: str
 ) -> None:
     broken, reasons = BROKEN[way]
-    service = Service(namespace).apply()
+    service = Service(namespace, replicas=2).apply()
     service.wait_settled()
     old = {pod["metadata"]["name"] for pod in service.pods()}
     watched = record(service.labels)
-    load = Load(namespace, service.name, streams=45).start().wait_running()
+    load = Load(namespace, service.name, streams=30).start().wait_running()
     service.apply(**broken)
     stalled = eventually("it is Stalled", lambda: stalled_by(service, Reason.NEW_REVISION_FAILED))
     assert any(reason in stalled["message"] for reason in reasons), stalled
@@ -44,6 +44,7 @@ def test_no_old_pod_is_drained_for_it_and_the_next_push_recovers(
     assert watched.drained_pods() == []
     (attempt,) = {event.name for event in watched.creations()}
 
+    eventually("every old pod has streams to lose", lambda: all(namespace.logs.running(pod) >= 5 for pod in old))
     service.apply(image=None, env={}, tag="v2")
     service.wait_settled()
     result = load.stop()
@@ -65,11 +66,11 @@ def stalled_by(service: Service, reason: Reason) -> Object | None:
 
 
 def assert_bounds(record: Record, attempt: str) -> None:
-    """Three pods serve at every event, four stand; while the broken pod stands nobody drains."""
+    """Two pods serve at every event, three stand; while the broken pod stands nobody drains."""
     fewest, moment = record.fewest(is_serving)
-    assert fewest >= 3, moment
+    assert fewest >= 2, moment
     most, moment = record.most(is_standing)
-    assert most <= 4, moment
+    assert most <= 3, moment
     beside = [m for m in record.moments() if attempt in m.pods and m.count(is_draining)]
     assert beside == [], beside[0]
 

@@ -87,7 +87,9 @@ def test_a_deleted_namespace_goes_to_the_end(
 ) -> None:
     """Also when the operator was removed first: meanwhile its pods are untouched, and no finalizer waits for it."""
     kube = namespace.kube
-    service = Service(namespace).apply()
+    service = Service(
+        namespace, drain={"grace": {"initialSeconds": 15, "teardownSeconds": 2, "safetySeconds": 2}}
+    ).apply()
     service.wait_settled()
     watched = record(service.labels)
     load = loaded(service)
@@ -101,7 +103,7 @@ def test_a_deleted_namespace_goes_to_the_end(
             load = loaded(service)
         assert not [path for path in ALL for item in kube.items(path.format(namespace.name)) if finalizers(item)]
         # A namespace looks again only after half the longest grace period in it, and the client's own is very long.
-        kube.must("-n", namespace.name, "delete", "pod", load.name, "--grace-period=60", "--wait=false")
+        kube.must("-n", namespace.name, "delete", "pod", load.name, "--grace-period=20", "--wait=false")
         kube.must("delete", "namespace", namespace.name)
         assert kube.get(f"api/v1/namespaces/{namespace.name}") is None
     finally:
