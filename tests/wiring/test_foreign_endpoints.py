@@ -230,24 +230,34 @@ async def test_a_drain_is_over_when_the_count_is_0_twice(desk: Desk, tmp_path: P
 
 
 async def test_one_0_between_requests_is_not_the_end(desk: Desk):
-    """Two reads, with the quiet time between them, and both after propagation and quiet."""
-    counts = iter([0, 0, 1, 0, 2])
-    calls: list[str] = []
+    later: list[int] = []
+    called: list[float] = []
 
     async def answer(script: Script, writer: asyncio.StreamWriter) -> None:
-        path = script.requests[-1][0]
-        calls.append(path)
-        body = b"" if path.startswith("POST") else json.dumps({"requests": {"active": 1 + next(counts, 0)}}).encode()
-        writer.write(http(200, body))
+        active = 1
+        if script.requests[-1][0].startswith("POST"):
+            called.append(time.time())
+        elif called and time.time() >= called[0] + 1:
+            # Of what is read after propagation and quiet.
+            active = 1 if len(later) == 1 else 0
+            later.append(active)
+            # So that the 0 before is old enough, were it still to count.
+            await asyncio.sleep(1.1 * active)
+        writer.write(counted({"requests": {"active": 1 + active}}))
         await writer.drain()
 
     async with pod(answer) as script:
         desk.want(order(script, spec("counting"), quiet_seconds=1))
-        last = await desk.sealed()
-        reads = [path for path in calls if path.startswith("GET")]
-        # Five that are told, then at least two of 0.
-        assert len(reads) >= 7 and last.in_flight == 0
-        assert calls.count("POST /internal/drain") == 1
+        assert (await desk.sealed()).in_flight == 0
+        assert later[:4] == [0, 1, 0, 0]
+        assert len(called) == 1
+
+
+async def test_what_is_0_before_the_quiet_time_is_over_proves_nothing(desk: Desk):
+    async with pod(counted({"requests": {"active": 1}})) as script:
+        desk.want(held := order(script, spec("counting"), quiet_seconds=1))
+        # Propagation, quiet, and as long as quiet between the two reads: at the earliest.
+        assert (await desk.sealed()).at >= held.record.since + 3
 
 
 async def test_a_candidate_is_asked_without_being_drained(desk: Desk, tmp_path: Path):
