@@ -1,6 +1,6 @@
 """Services that drain themselves without speaking the contract: `python -m apps.foreign`, all on one port.
 
-KIND says which; the rest of the environment is that of apps.server (its ADMIN_PORT and keys are not used):
+KIND says which; the rest of the environment is that of apps.server (its ADMIN_PORT, keys and waits are not used):
 
     blocking-get   GET /internal/drain answers when the last request has ended
     blocking-post  POST /internal/drain does
@@ -19,11 +19,12 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from apps.completions import Completions
 from apps.server import Process
 from apps.service import Service
+from apps.terms import Settings
 from apps.wire import Connection, HttpServer, Request
 
 HEADER = "x-drain-token"
@@ -121,7 +122,10 @@ class ForeignDrain:
 
 
 class ForeignProcess(Process):
-    """The process of apps.server with other endpoints, on one port."""
+    """The process of apps.server with other endpoints, on one port; at SIGTERM it waits for its requests alone."""
+
+    def _settings(self) -> Settings:
+        return replace(super()._settings(), propagation=0.0, quiet=0.0)
 
     async def _listen(self) -> None:
         kind = KINDS.get(self._environment.get("KIND", ""))
