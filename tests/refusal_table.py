@@ -92,6 +92,77 @@ UNDECLARED = "does not declare: add a port named"
 SLOTS_SAY = "must be a number of pods from 0 to 1000 without quotes, or a percentage"
 GRACE_SAYS = "raise grace.maxSeconds or lower a term"
 
+FOREIGN = {"method": "POST", "path": "/internal/drain", "answersWhenOver": True}
+COUNT = {"path": "/internal/stats", "pointer": "/active"}
+HEADER = {"name": "X-Drain-Token", "secretKeyRef": {"name": "my-app", "key": "drain"}}
+PATH_SAYS = "must be an absolute path"
+POINTER_SAYS = "must be a JSON pointer (RFC 6901)"
+HEADER_SAYS = "must be the name of a header that carries a secret"
+OVER_SAYS = "or say with count where the number of requests is read"
+
+
+def foreign(**fields: Any) -> dict[str, Any]:
+    """An endpoint of the application's own, some of its fields changed, or left out where ABSENT."""
+    known = FOREIGN | {"count": COUNT, "header": HEADER} | fields
+    return {"drain.native.foreign": {key: value for key, value in known.items() if value is not ABSENT}}
+
+
+def counted(**fields: Any) -> dict[str, Any]:
+    return foreign(count={k: v for k, v in (COUNT | fields).items() if v is not ABSENT})
+
+
+def headed(name: str = "X-Drain-Token", ref: str = "my-app", key: str = "drain") -> dict[str, Any]:
+    return foreign(header={"name": name, "secretKeyRef": {"name": ref, "key": key}})
+
+
+FOREIGN_REFUSALS = [
+    (
+        "an endpoint of which nothing says when it is over",
+        "answersWhenOver",
+        foreign(answersWhenOver=ABSENT, count=ABSENT),
+        foreign(answersWhenOver=ABSENT),
+        OVER_SAYS,
+    ),
+    (
+        "an endpoint that does not wait, without a count",
+        "answersWhenOver",
+        foreign(answersWhenOver=False, count=ABSENT),
+        foreign(answersWhenOver=True, count=ABSENT),
+        OVER_SAYS,
+    ),
+    ("a drain URL", "path", foreign(path="http://10.0.0.1/drain"), foreign(path="/drain?timeout=600"), PATH_SAYS),
+    ("a drain path without a slash", "path", foreign(path="drain"), foreign(path="/drain"), PATH_SAYS),
+    ("a drain path that begins as a host does", "path", foreign(path="//evil/x"), foreign(path="/evil/x"), PATH_SAYS),
+    ("a drain path with a space", "path", foreign(path="/a b"), foreign(path="/a%20b"), PATH_SAYS),
+    ("a count on another host", "count.path", counted(path="//h/stats"), counted(path="/"), PATH_SAYS),
+    (
+        "a pointer without its slash",
+        "count.pointer",
+        counted(pointer="active"),
+        counted(pointer="/active"),
+        POINTER_SAYS,
+    ),
+    ("a pointer in dots", "count.pointer", counted(pointer="$.a.b"), counted(pointer="/a/b"), POINTER_SAYS),
+    ("a pointer with a bare ~", "count.pointer", counted(pointer="/a~b"), counted(pointer="/a~0b"), POINTER_SAYS),
+    ("a pointer that ends in ~", "count.pointer", counted(pointer="/a~"), counted(pointer=""), POINTER_SAYS),
+    ("a header that chooses the host", "header.name", headed("hOsT"), headed("X-Host"), HEADER_SAYS),
+    ("a header with a colon", "header.name", headed("X-Token:"), headed("X_Token"), HEADER_SAYS),
+    (
+        "a Secret of another namespace",
+        "header.secretKeyRef.name",
+        headed(ref="other/my-app"),
+        headed(ref="other.my-app"),
+        "must be the name of a Secret in this namespace",
+    ),
+    (
+        "a Secret's key with a slash",
+        "header.secretKeyRef.key",
+        headed(key="drain/token"),
+        headed(key="drain.token"),
+        "must be a key of the Secret's data",
+    ),
+]
+
 REFUSALS = [
     Refusal("no port", "spec.port", {"port": ABSENT}, {"port": 8000}, "Required value", "is required"),
     Refusal("no template", "spec.template", {"template": ABSENT}, {}, "Required value", "is required"),
@@ -403,5 +474,50 @@ REFUSALS = [
         {"drain": {"mode": "Native", "propagationSeconds": 300, "grace": {"initialSeconds": 286}}},
         {"drain": {"mode": "Native", "propagationSeconds": 300, "grace": {"initialSeconds": 285}}},
         GRACE_SAYS,
+    ),
+    *(
+        Refusal(story, f"spec.drain.native.foreign.{at}", bad, good, says)
+        for story, at, bad, good, says in FOREIGN_REFUSALS
+    ),
+    *(
+        Refusal(
+            f"a foreign endpoint without {field}",
+            f"spec.drain.native.foreign.{field}",
+            bad,
+            foreign(),
+            "Required value",
+            "is required",
+        )
+        for field, bad in (
+            ("method", foreign(method=ABSENT)),
+            ("path", foreign(path=ABSENT)),
+            ("count.path", counted(path=ABSENT)),
+            ("count.pointer", counted(pointer=ABSENT)),
+            ("header.secretKeyRef", foreign(header={"name": "X-Drain-Token"})),
+        )
+    ),
+    Refusal(
+        "a method that HTTP does not have",
+        "spec.drain.native.foreign.method",
+        foreign(method="post"),
+        foreign(method="PUT"),
+        'supported values: "GET", "POST", "PUT", "PATCH", "DELETE"',
+        "must be 'GET', 'POST', 'PUT', 'PATCH' or 'DELETE'",
+    ),
+    Refusal(
+        "a count that begins below zero",
+        "spec.drain.native.foreign.count.offset",
+        counted(offset=-1),
+        counted(offset=0),
+        "should be greater than or equal to 0",
+        "must be at least 0",
+    ),
+    Refusal(
+        "an offset beyond its bounds",
+        "spec.drain.native.foreign.count.offset",
+        counted(offset=1001),
+        counted(offset=1000),
+        "should be less than or equal to 1000",
+        "must be at most 1000",
     ),
 ]

@@ -23,9 +23,12 @@ from tidegate.cluster import gather
 from tidegate.cluster.client import ApiCluster, connect
 from tidegate.cluster.events import EventRecorder
 from tidegate.cluster.keys import DrainKeys
+from tidegate.cluster.lookups import Lookups
 from tidegate.cluster.port import DEPLOYMENTS, LLM_SERVICES, NAMESPACES, PDBS, PODS, REPLICASETS, SERVICES, Kind, Object
 from tidegate.cluster.store import Store
 from tidegate.drain.contract import Contract, http_client
+from tidegate.drain.dialects import Dialects
+from tidegate.drain.foreign import ForeignEndpoints
 from tidegate.drain.sessions import Sessions
 from tidegate.queue import KeyedQueue
 from tidegate.reconcile import Reconciler
@@ -58,9 +61,10 @@ class Operator:
         self._queue = KeyedQueue()
         self._store = Store(self._changed)
         self._client = http_client()
-        keys = DrainKeys(cluster)
+        keys, lookups = DrainKeys(cluster), Lookups(cluster)
+        self._foreign = ForeignEndpoints(self._client, lookups.secret_value, lookups.container_run)
         self._sessions = Sessions(
-            Contract(self._client),
+            Dialects(Contract(self._client), self._foreign),
             lambda key, fresh: self._reconciler.drain_keys(key, fresh),
             lambda key, order: self._reconciler.absent(key, order),
             self._queue.add,
@@ -95,6 +99,7 @@ class Operator:
                 task.cancel()
             await asyncio.gather(shell, *tasks, return_exceptions=True)
             await self._sessions.close()
+            await self._foreign.close()
             await self._client.aclose()
 
     def _changed(self, kind: Kind, raw: Object) -> None:

@@ -118,7 +118,9 @@ async def call(
 
 
 @asynccontextmanager
-async def server(directory: Path, *, listen: bool = True, key: str | None = KEY, **env: str) -> AsyncIterator[Server]:
+async def server(
+    directory: Path, *, listen: bool = True, key: str | None = KEY, module: str = "apps.server", **env: str
+) -> AsyncIterator[Server]:
     """Start a server with quick numbers; `listen=False` does not wait for its ports. It is killed at the end."""
     keys = directory / "keys"
     keys.mkdir(exist_ok=True)
@@ -130,7 +132,7 @@ async def server(directory: Path, *, listen: bool = True, key: str | None = KEY,
         "TIDEGATE_PROPAGATION_SECONDS": "0.3", "TIDEGATE_QUIET_SECONDS": "0.1", "TIDEGATE_FLUSH_SECONDS": "0.5", **env,
     }  # fmt: skip
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "apps.server", env=environment, stdout=asyncio.subprocess.DEVNULL
+        sys.executable, "-m", module, env=environment, stdout=asyncio.subprocess.DEVNULL
     )
     running = Server(process, directory)
     try:

@@ -53,6 +53,8 @@ class Reason(StrEnum):
     POLICIES_MISSING = "PoliciesMissing"
     RENDERED_BEFORE = "RenderedBefore"
     OWN_READINESS_PROBE = "OwnReadinessProbe"
+    READINESS_BY_PORT = "ReadinessByPort"
+    PRE_STOP_SLEEPS = "PreStopSleeps"
     SELECTOR_WITHOUT_STATE = "SelectorWithoutState"
 
 

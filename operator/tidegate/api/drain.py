@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import ClassVar
 
+from tidegate.api.foreign import Foreign
 from tidegate.api.names import CONTRACT_PORT
 from tidegate.api.ports import PortRef
 from tidegate.api.rules import DAY, WEEK, Model, Rule, bounded
@@ -37,17 +38,20 @@ class Grace(Model):
 
 
 class Native(Model):
-    """Where a service that speaks the drain contract itself is reached."""
+    """Where a service that drains itself is reached."""
 
     port: PortRef = CONTRACT_PORT
-    """Number or name of the container port that speaks the drain contract; absent: 9901."""
+    """Number or name of the container port that speaks the drain contract, or has the foreign endpoint; absent:
+    9901."""
+    foreign: Foreign | None = None
+    """A drain endpoint that does not speak the contract; absent: the contract is spoken."""
 
 
 class Drain(Model):
     """How a pod is emptied before it goes."""
 
     mode: DrainMode
-    """Who counts the work of a pod: Native, the service itself through the drain contract."""
+    """Who counts the work of a pod: Native, the service itself, by the drain contract or an endpoint of its own."""
     budget_seconds: int = bounded(1800, 1, WEEK)
     """Seconds that the operator waits for a pod before onExpiry; absent: 1800."""
     on_expiry: OnExpiry = OnExpiry.RELEASE

@@ -246,7 +246,9 @@ def _escape(key: str) -> str:
 
 def _held(s: Snapshot, uid: str) -> str:
     reading = s.readings.get(uid)
-    return "" if reading is None else f", {reading.in_flight} requests in flight"
+    if reading is None or reading.in_flight is None:
+        return ""
+    return f", {reading.in_flight} requests in flight"
 
 
 def _owner(s: Snapshot) -> render.Owner:

@@ -1,12 +1,12 @@
 """The store's view of one service, as the core's snapshot."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tidegate.api import names
 from tidegate.api.resource import LLMServiceSpec
-from tidegate.core import render
+from tidegate.core import render, revision
 from tidegate.core.model import Conflict, Deployment, Pod, ReplicaSet, Snapshot
 
 from . import project
@@ -64,14 +64,24 @@ def _children(store: Store, owner: render.Owner) -> Children:
             conflicts.append(trouble)
         else:
             deployments.append(project.deployment(raw, owner.uid))
-    uids = {d.uid for d in deployments}
+    by_uid = {d.uid: d for d in deployments}
     replica_sets = [project.replica_set(raw) for raw in store.select(REPLICASETS, owner.namespace, mine)]
-    replica_sets = [r for r in replica_sets if r.deployment_uid in uids]
-    owned = {r.uid for r in replica_sets}
+    replica_sets = [r for r in replica_sets if r.deployment_uid in by_uid]
+    owned = {r.uid: by_uid[r.deployment_uid] for r in replica_sets}
     # Only pods of our own Deployments are ever called or counted: a label alone makes nobody ours.
     raw_pods = store.select(PODS, owner.namespace, mine)
-    pods = tuple(project.pod(raw) for raw in raw_pods if project.controller(raw).get("uid") in owned)
+    pods = tuple(
+        _with_endpoint(project.pod(raw), owned.get(project.controller(raw).get("uid", "")))
+        for raw in raw_pods
+        if project.controller(raw).get("uid") in owned
+    )
     return Children(tuple(deployments), tuple(replica_sets), pods, tuple(conflicts))
+
+
+def _with_endpoint(pod: Pod, deployment: Deployment | None) -> Pod:
+    """The pod with the foreign endpoint of its revision, where it has one."""
+    found = revision.foreign_endpoint(deployment.source) if deployment is not None else None
+    return pod if found is None else replace(pod, foreign=found[0], contract_port=found[1])
 
 
 def _child(

@@ -58,12 +58,22 @@ def _container(raw: Raw) -> ContainerStatus:
     return ContainerStatus(
         running="running" in state,
         started=bool(raw.get("started")),
+        run=_run(raw),
         restarts=int(raw.get("restartCount", 0)),
         waiting_reason=waiting.get("reason", ""),
         waiting_message=str(waiting.get("message", ""))[:300],
         exit_code=ended.get("exitCode"),
         exit_reason=ended.get("reason", ""),
     )
+
+
+def _run(raw: Raw) -> str:
+    """The runtime's id of the container is another one after every restart; the rest where a runtime has none."""
+    running = (raw.get("state") or {}).get("running")
+    if running is None:
+        return ""
+    runtime_id = str(raw.get("containerID") or "").rpartition("/")[2][:64]
+    return f"{raw.get('restartCount', 0)}/{running.get('startedAt') or ''}/{runtime_id}"
 
 
 def _contract_port(spec: Raw) -> int | None:

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tidegate.api.foreign import Foreign
+
 from .model import DrainRecord, OutcomeRecord
 
 
@@ -159,12 +161,17 @@ class DrainOrder:
     flush_seconds: int
     stalled_after_seconds: int
     undo: bool = False
+    foreign: Foreign | None = None
+    run: str = ""
+    """Of a foreign endpoint: the start of the container that the drain is about."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One GET /drain, to learn what a pod holds."""
+    """One GET /drain, or what comes nearest to it, to learn what a pod holds."""
 
     uid: str
     ip: str
     port: int
+    foreign: Foreign | None = None
+    run: str = ""

@@ -10,7 +10,7 @@ from tidegate.api import names
 from tidegate.api.conditions import ConditionType, Reason
 from tidegate.api.drain import OnExpiry
 
-from . import template, times
+from . import foreign, template, times
 from .children import outdated
 from .grace import grace_period
 from .model import Pod
@@ -186,6 +186,8 @@ def _drain_detail(view: View) -> str:
         else:
             oldest = f", the oldest {int(reading.oldest_seconds)} s old" if reading.oldest_seconds else ""
             work = f"{reading.in_flight} requests in flight{oldest}"
+            if reading.in_flight is None:
+                work = "its endpoint does not count, so how many requests are in flight is unknown"
         until = (
             f"at the latest at {times.clock(record.deadline)} it is let go"
             if record.deadline is not None
@@ -248,15 +250,14 @@ def _further(plan: Plan) -> Iterable[Condition]:
             f"Pods of {view.target.name} get {view.target.grace_seconds} s when somebody else deletes them, the terms "
             f"now sum to {computed} s; the next revision carries that, or set spec.rollout.restartedAt",
         )
+    endpoint = s.spec.drain.native.foreign
+    if endpoint is not None and not endpoint.serves_as_hook:
+        text = foreign.lock_is_partial(endpoint, grace_period(s.spec))
+        yield Condition(ConditionType.IN_POD_LOCK_PARTIAL, True, Reason.PRE_STOP_SLEEPS, text)
     container = template.serving_container(s.spec)
     if container is not None and template.readiness_ignores_drains(s.spec, container):
-        yield Condition(
-            ConditionType.READINESS_NOT_DRAIN_AWARE,
-            True,
-            Reason.OWN_READINESS_PROBE,
-            f"Container {container['name']} has a readiness probe of its own: whoever routes by readiness alone keeps "
-            f"sending to a draining pod; probe {names.READY_PATH} of the contract's port, or remove the probe",
-        )
+        verdict = _own_readiness(container["name"]) if endpoint is None else foreign.not_drain_aware(container["name"])
+        yield Condition(ConditionType.READINESS_NOT_DRAIN_AWARE, True, *verdict)
     if s.foreign_services:
         yield Condition(
             ConditionType.SERVICE_NOT_WITHDRAWN,
@@ -265,6 +266,13 @@ def _further(plan: Plan) -> Iterable[Condition]:
             f"Service {', '.join(s.foreign_services)} selects these pods without {names.STATE}: a draining pod stays "
             f"in it until its readiness fails; add {names.STATE}: {names.SERVING} to its selector",
         )
+
+
+def _own_readiness(container: str) -> Verdict:
+    return Reason.OWN_READINESS_PROBE, (
+        f"Container {container} has a readiness probe of its own: whoever routes by readiness alone keeps sending to a "
+        f"draining pod; probe {names.READY_PATH} of the contract's port, or remove the probe"
+    )
 
 
 def _overdue(view: View, pod: Pod) -> bool:
@@ -284,11 +292,13 @@ def _overdue_text(view: View, pod: Pod) -> str:
 def _unreachable(view: View) -> str:
     pods = [p for p in view.alive if p.uid in view.s.troubles and p.ip]
     if not pods:
-        return "No pod has answered GET /drain; no pod is drained"
+        call = next((foreign.asked_by(p) for p in by_age(view.alive)), "GET /drain")
+        return f"No pod has answered {call}; no pod is drained"
     pod = by_age(pods)[0]
     trouble = view.s.troubles[pod.uid]
     return (
-        f"No pod answers GET /drain; {pod.name} at {pod.ip}:{pod.contract_port}: {trouble.detail}. No pod is drained. "
+        f"No pod answers {foreign.asked_by(pod)}; {pod.name} at {pod.ip}:{pod.contract_port}: {trouble.detail}. No pod "
+        "is drained. "
         "Check spec.drain.native.port, NetworkPolicies and strict mTLS on that port; to roll all the same, annotate "
         f"the LLMService with {names.DRAIN_UNREACHABLE}: <reason>"
     )

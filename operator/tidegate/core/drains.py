@@ -24,16 +24,23 @@ def begin(view: View, pod: Pod, reason: DrainReason) -> DrainRecord:
     """The record of a drain that begins now. Its id follows from pod and time, so that a repeated plan repeats it."""
     now = round(view.s.now, 3)
     digest = hashlib.sha256(f"{pod.uid}/{now}".encode()).hexdigest()[:16]
-    reading = view.s.readings.get(pod.uid)
     limit = budget(view)
     return DrainRecord(
         id=digest,
-        instance=reading.instance if reading and view.s.now - reading.at < 60 else None,
+        instance=_instance(view, pod),
         reason=reason,
         since=now,
         deadline=None if limit is None else round(now + limit, 3),
         budget=limit,
     )
+
+
+def _instance(view: View, pod: Pod) -> str | None:
+    """What the pod called its present run; a foreign endpoint has no name for it, so the kubelet's is taken."""
+    if pod.foreign is not None:
+        return pod.container.run or None
+    reading = view.s.readings.get(pod.uid)
+    return reading.instance if reading and view.s.now - reading.at < 60 else None
 
 
 def advance(view: View, pod: Pod, *, undo: bool) -> tuple[list[Action], DrainOrder | None]:
@@ -74,6 +81,8 @@ def order(view: View, pod: Pod, record: DrainRecord, *, undo: bool) -> DrainOrde
         flush_seconds=drain.flush_seconds,
         stalled_after_seconds=drain.stalled_after_seconds,
         undo=undo,
+        foreign=pod.foreign,
+        run=pod.container.run if pod.foreign is not None else "",
     )
 
 
@@ -100,7 +109,8 @@ def outcome(view: View, pod: Pod, record: DrainRecord) -> OutcomeRecord | None:
         if reading is None or reading.at < record.deadline - view.s.spec.drain.flush_seconds:
             return _ended(now, record, Outcome.EXPIRED, None)
         oldest = reading.oldest_cut_seconds or reading.oldest_seconds
-        return _ended(now, record, Outcome.EXPIRED, reading.cut + reading.in_flight, oldest)
+        cut = None if reading.in_flight is None else reading.cut + reading.in_flight
+        return _ended(now, record, Outcome.EXPIRED, cut, oldest)
     return None
 
 

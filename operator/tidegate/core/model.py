@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tidegate.api.foreign import Foreign
 from tidegate.api.resource import LLMServiceSpec
 
 
@@ -43,6 +44,8 @@ class ContainerStatus:
 
     running: bool = False
     started: bool = False
+    run: str = ""
+    """Names this start of the container: another one after every restart, empty while it does not run."""
     restarts: int = 0
     waiting_reason: str = ""
     waiting_message: str = ""
@@ -75,7 +78,10 @@ class Pod:
     version: str = field(default="", compare=False)
     """resourceVersion at which all this was true."""
     contract_port: int | None = None
-    """Where this pod speaks the drain contract; from its own spec, since revisions may differ."""
+    """Where this pod speaks the drain contract, or has its foreign endpoint; of its own revision, since they may
+    differ."""
+    foreign: Foreign | None = None
+    """The drain endpoint of a pod that does not speak the contract."""
 
     @property
     def ready(self) -> bool:
@@ -130,7 +136,8 @@ class Reading:
     instance: str
     drain_id: str | None
     state: str
-    in_flight: int
+    in_flight: int | None
+    """None when nobody can count: a foreign endpoint need not say it."""
     stalled: int = 0
     cut: int = 0
     oldest_seconds: float | None = None

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tidegate.api import names
+from tidegate.api.probes import Probe
 from tidegate.api.resource import DisruptionMode, LLMServiceSpec
 
+from . import foreign
 from .grace import GracePeriod
 from .template import REQUEST_PORT, port_number, serving_container, target_port
 
@@ -175,17 +177,21 @@ def pod_template(owner: Owner, spec: LLMServiceSpec, revision: Revision) -> dict
     metadata["annotations"] = (metadata.get("annotations") or {}) | {names.CONTAINER: serving["name"]}
     pod = template["spec"]
     pod["terminationGracePeriodSeconds"] = revision.grace.seconds
-    pod.setdefault("volumes", []).append(
-        {"name": names.KEY_VOLUME, "secret": {"secretName": secret_name(owner.name), "optional": True}}
-    )
-    contract = port_number(serving, spec.drain.native.port)
-    hook = _prestop(contract, revision.prestop_key)
+    port = port_number(serving, spec.drain.native.port)
+    endpoint = spec.drain.native.foreign
+    if endpoint is None:
+        pod.setdefault("volumes", []).append(
+            {"name": names.KEY_VOLUME, "secret": {"secretName": secret_name(owner.name), "optional": True}}
+        )
+        hook = _prestop(port, revision.prestop_key)
+    else:
+        hook = foreign.prestop(endpoint, port, revision.grace)
     for container in pod["containers"]:
         lifecycle = container.setdefault("lifecycle", {})
         # One without a hook gets SIGTERM at once, while the others still stream.
         lifecycle.setdefault("preStop", hook)
         if container["name"] == serving["name"]:
-            _complete(container, spec, revision, contract)
+            _complete(container, spec, revision, port)
     return template
 
 
@@ -211,11 +217,18 @@ def _prestop(port: int | None, key: str) -> dict[str, Any]:
 
 def _complete(container: dict[str, Any], spec: LLMServiceSpec, revision: Revision, contract: int | None) -> None:
     _name_request_port(container, spec)
-    container.setdefault("env", []).extend(_environment(spec, revision))
-    container.setdefault("volumeMounts", []).append(
-        {"name": names.KEY_VOLUME, "mountPath": names.KEY_DIR, "readOnly": True}
-    )
-    for name, probe in _probes(spec, contract).items():
+    if spec.drain.native.foreign is None:
+        container.setdefault("env", []).extend(_environment(spec, revision))
+        container.setdefault("volumeMounts", []).append(
+            {"name": names.KEY_VOLUME, "mountPath": names.KEY_DIR, "readOnly": True}
+        )
+        probes = _probes(spec, contract, names.LIVE_PATH, names.READY_PATH)
+    else:
+        # Nothing of its paths is known: that its port accepts is all that can be asked unless the user says more.
+        probes = _probes(spec, port_number(container, spec.port), None, None)
+        if spec.probes.liveness is None:
+            del probes["livenessProbe"]
+    for name, probe in probes.items():
         container.setdefault(name, probe)
 
 
@@ -244,24 +257,24 @@ def _environment(spec: LLMServiceSpec, revision: Revision) -> list[dict[str, str
     return [{"name": name, "value": str(value)} for name, value in values.items()]
 
 
-def _probes(spec: LLMServiceSpec, contract: int | None) -> dict[str, Any]:
+def _probes(spec: LLMServiceSpec, port: int | None, live: str | None, ready: str | None) -> dict[str, Any]:
     startup, readiness, liveness = spec.probes.startup, spec.probes.readiness, spec.probes.liveness
     startup_period = 1
     budget = (startup and startup.budget_seconds) or 1800
     return {
         # `started` means something only with a startup probe, and the policies read it.
         "startupProbe": {
-            "httpGet": _target(startup, names.LIVE_PATH, contract),
+            **_check(startup, live, port),
             "periodSeconds": startup_period,
             "failureThreshold": max(math.ceil(budget / startup_period), 1),
         },
         "readinessProbe": {
-            "httpGet": _target(readiness, names.READY_PATH, contract),
+            **_check(readiness, ready, port),
             "periodSeconds": (readiness and readiness.period_seconds) or 2,
             "failureThreshold": 2,
         },
         "livenessProbe": {
-            "httpGet": _target(liveness, names.LIVE_PATH, contract),
+            **_check(liveness, live, port),
             "periodSeconds": 10,
             "failureThreshold": 3,
             "terminationGracePeriodSeconds": (liveness and liveness.termination_grace_period_seconds) or 10,
@@ -269,11 +282,10 @@ def _probes(spec: LLMServiceSpec, contract: int | None) -> dict[str, Any]:
     }
 
 
-def _target(probe: Any, path: str, contract: int | None) -> dict[str, Any]:
-    return {
-        "path": (probe and probe.path) or path,
-        "port": (probe and probe.port) or contract,
-    }
+def _check(probe: Probe | None, path: str | None, port: int | None) -> dict[str, Any]:
+    path = (probe and probe.path) or path
+    at = (probe and probe.port) or port
+    return {"httpGet": {"path": path, "port": at}} if path is not None else {"tcpSocket": {"port": at}}
 
 
 def includes(live: object, wanted: object) -> bool:

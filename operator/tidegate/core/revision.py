@@ -11,8 +11,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from tidegate.api.errors import InvalidSpec
+from tidegate.api.foreign import Foreign
 from tidegate.api.resource import LLMServiceSpec
 
+from . import template
 from .model import Deployment
 
 _TOP: Final = ("template", "container", "port", "probes")
@@ -60,6 +62,21 @@ def spec_of(source: str) -> LLMServiceSpec | None:
         return LLMServiceSpec.parse(json.loads(source))
     except (ValueError, InvalidSpec):
         return None
+
+
+def foreign_endpoint(source: str) -> tuple[Foreign, int | None] | None:
+    """The foreign drain endpoint that a revision's pods have, and its port; None where the contract is spoken.
+
+    Read from the source and not from the pod: whoever may write it may write a template that mounts the same Secret.
+    """
+    if '"foreign"' not in source:
+        return None
+    spec = spec_of(source)
+    if spec is None or spec.drain.native.foreign is None:
+        return None
+    container = template.serving_container(spec)
+    port = None if container is None else template.port_number(container, spec.drain.native.port)
+    return spec.drain.native.foreign, port
 
 
 def name_hash(wanted: str, taken: Iterable[str]) -> str:

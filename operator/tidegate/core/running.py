@@ -46,7 +46,7 @@ def strays(draft: Draft) -> None:
 def wanted_back(view: View) -> set[str]:
     """Draining pods of the wanted revision that are missed: the latest first, since it has lost the least.
 
-    What a person drained by hand stays drained.
+    What a person drained by hand stays drained, and so does what cannot be undone.
     """
     missing = view.amounts.replicas - view.target_staying
     if missing <= 0 or view.blocked or view.target is None:
@@ -57,7 +57,7 @@ def wanted_back(view: View) -> set[str]:
     mine = [
         (since, p)
         for since, p in mine
-        if p.drain is not None and p.drain.reason in own and p.uid not in view.s.troubles
+        if p.drain is not None and p.drain.reason in own and p.uid not in view.s.troubles and p.foreign is None
     ]
     mine.sort(key=lambda item: (-item[0], item[1].name))
     return {p.uid for _, p in mine[:missing]}

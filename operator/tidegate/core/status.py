@@ -108,7 +108,9 @@ def _pods(view: View) -> list[Document]:
                 row["deadline"] = times.short(pod.drain.deadline)
         reading = view.s.readings.get(pod.uid)
         if reading is not None:
-            row |= {"inFlight": reading.in_flight, "observedAt": times.short(reading.at)}
+            row["observedAt"] = times.short(reading.at)
+            if reading.in_flight is not None:
+                row["inFlight"] = reading.in_flight
             if reading.oldest_seconds is not None:
                 row["oldestSeconds"] = int(reading.oldest_seconds)
         trouble = view.s.troubles.get(pod.uid)

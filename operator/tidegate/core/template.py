@@ -5,23 +5,14 @@ afterwards, by dry run.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from tidegate.api import names
 from tidegate.api.resource import LLMServiceSpec
 
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One conflict: field path, what is wrong, what to do."""
-
-    field: str
-    message: str
-    remedy: str
-
-    def __str__(self) -> str:
-        return f"{self.field}: {self.message}; {self.remedy}"
+from . import foreign
+from .finding import Finding as Finding
+from .finding import port_number as port_number
 
 
 def serving_container(spec: LLMServiceSpec) -> Mapping[str, Any] | None:
@@ -39,15 +30,10 @@ def pod_spec(spec: LLMServiceSpec) -> Mapping[str, Any]:
     return spec.template.get("spec") or {}
 
 
-def port_number(container: Mapping[str, Any], port: int | str) -> int | None:
-    """The number of a container port given by number or name; None when no such name is declared."""
-    if isinstance(port, int):
-        return port
-    return next((p["containerPort"] for p in container.get("ports") or [] if p.get("name") == port), None)
-
-
 def readiness_ignores_drains(spec: LLMServiceSpec, container: Mapping[str, Any]) -> bool:
-    """Whether the readiness that will be in force does not ask the drain contract."""
+    """Whether the readiness that will be in force does not ask the drain contract, or whoever knows of drains."""
+    if spec.drain.native.foreign is not None:
+        return foreign.readiness_is_a_port(spec, container)
     own = container.get("readinessProbe")
     contract = port_number(container, spec.drain.native.port)
     if own is not None:
@@ -160,6 +146,7 @@ def _container_findings(spec: LLMServiceSpec, container: Mapping[str, Any], path
             f"container {container.get('name')} declares no port named {spec.drain.native.port}",
             "add it to its ports, or give the number",
         )
+    yield from foreign.findings(spec, container, path)
     for index, item in enumerate(container.get("env") or []):
         if str(item.get("name", "")).startswith("TIDEGATE_") and item["name"] in OWN_ENVIRONMENT:
             yield Finding(f"{path}.env[{index}].name", f"{item['name']} is set by Tidegate", "remove it")

@@ -79,7 +79,8 @@ def questions(view: View, pods: Iterable[Pod]) -> tuple[Question, ...]:
         heard = [answer.at for answer in (said, failed) if answer is not None]
         old = all(view.s.now - at > FRESH_SECONDS for at in heard)
         if old and pod.ip and pod.contract_port:
-            asked.append(Question(pod.uid, pod.ip, pod.contract_port))
+            run = pod.container.run if pod.foreign is not None else ""
+            asked.append(Question(pod.uid, pod.ip, pod.contract_port, pod.foreign, run))
     return tuple(asked)
 
 
@@ -94,7 +95,7 @@ def choose(view: View, pods: Iterable[Pod], count: int) -> list[Pod]:
 
 def _work(view: View, pod: Pod) -> tuple[bool, int, float]:
     said = view.s.readings.get(pod.uid)
-    if said is None or pod.uid in view.s.troubles:
+    if said is None or said.in_flight is None or pod.uid in view.s.troubles:
         return True, 0, 0.0
     return False, said.in_flight, said.oldest_seconds or 0.0
 

@@ -6,6 +6,7 @@ a pod says only checked numbers leave this module: text from a pod never reaches
 
 import asyncio
 import json
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,6 +15,7 @@ import httpx
 
 from tidegate.api import names
 from tidegate.api.errors import KeyRefused, PodTrouble, TooLate
+from tidegate.api.foreign import Foreign
 from tidegate.core import times
 from tidegate.core.actions import DrainOrder
 from tidegate.core.model import Reading
@@ -27,14 +29,32 @@ WAIT_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
+class Peer:
+    """A pod that does not speak the contract, and what it therefore cannot say of itself."""
+
+    namespace: str
+    uid: str
+    foreign: Foreign
+    run: str
+    """The start of its container that is spoken to."""
+    pod: str = ""
+    drain_id: str | None = None
+    """None while nobody has told it to drain."""
+
+
+@dataclass(frozen=True, slots=True)
 class Address:
     ip: str
     port: int
+    peer: Peer | None = None
 
     @property
     def url(self) -> str:
+        return self.at(names.DRAIN_PATH)
+
+    def at(self, path: str) -> str:
         host = f"[{self.ip}]" if ":" in self.ip else self.ip
-        return f"http://{host}:{self.port}{names.DRAIN_PATH}"
+        return f"http://{host}:{self.port}{path}"
 
 
 def http_client() -> httpx.AsyncClient:
@@ -42,9 +62,22 @@ def http_client() -> httpx.AsyncClient:
     return httpx.AsyncClient(
         follow_redirects=False,
         trust_env=False,
-        limits=httpx.Limits(max_connections=2000, max_keepalive_connections=50, keepalive_expiry=5),
         timeout=httpx.Timeout(CALL_SECONDS),
+        transport=httpx.AsyncHTTPTransport(
+            trust_env=False,
+            limits=httpx.Limits(max_connections=2000, max_keepalive_connections=50, keepalive_expiry=5),
+            socket_options=_alive(),
+        ),
     )
+
+
+def _alive() -> list[tuple[int, int, int]]:
+    """Probes on a silent connection: one that waits half an hour for a pod that has vanished breaks in a minute."""
+    options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
+    for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, name):
+            options.append((socket.IPPROTO_TCP, getattr(socket, name), value))
+    return options
 
 
 class Contract:
@@ -95,42 +128,80 @@ class Contract:
         query: dict[str, str] | None = None,
         patience: float = CALL_SECONDS,
     ) -> dict[str, Any]:
-        timeout = httpx.Timeout(CALL_SECONDS, read=patience)
-        # A compressed answer could be a thousand times what is read.
-        headers = {names.KEY_HEADER: key, "Accept-Encoding": "identity"}
+        answer = await exchange(
+            self._client,
+            method,
+            address.url,
+            headers={names.KEY_HEADER: key},
+            body=body,
+            query=query,
+            patience=patience,
+        )
+        return _document(method, answer)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a pod answered: nothing of it is believed yet, and of what is not 2xx nothing was read."""
+
+    status: int
+    data: bytes = b""
+
+    @property
+    def good(self) -> bool:
+        return 200 <= self.status < 300
+
+    def must_be_good(self) -> None:
+        if not self.good:
+            raise PodTrouble("status", f"HTTP {self.status} instead of 2xx")
+
+    def json(self) -> Any:
         try:
-            # httpx counts each read by itself: a pod that drips bytes would never time out.
-            async with (
-                asyncio.timeout(patience + CALL_SECONDS),
-                self._client.stream(
-                    method, address.url, json=body, params=query, headers=headers, timeout=timeout
-                ) as response,
-            ):
-                return await _document(response)
-        except TimeoutError as error:
-            raise PodTrouble("timeout", "connected, but no whole answer in time") from error
-        except httpx.ConnectTimeout as error:
-            raise PodTrouble(
-                "timeout", f"no connection within {CALL_SECONDS:.0f} s, as when packets are dropped"
-            ) from error
-        except httpx.PoolTimeout as error:
-            raise PodTrouble("busy", "the operator talks to too many pods at once; it tries again") from error
-        except httpx.TimeoutException as error:
-            raise PodTrouble("timeout", "connected, but no answer in time") from error
-        except httpx.ConnectError as error:
-            raise PodTrouble("refused", "connection refused: nothing listens on that port") from error
-        except httpx.HTTPError as error:
-            raise PodTrouble("broken", f"the connection broke ({type(error).__name__})") from error
+            return json.loads(self.data)
+        except (ValueError, RecursionError) as error:
+            raise PodTrouble("rubbish", "an answer that is not JSON") from error
 
 
-async def _document(response: httpx.Response) -> dict[str, Any]:
-    status = response.status_code
-    if status == 401:
-        raise KeyRefused("unauthorized", "the pod refuses the key of the Secret (401)")
-    if status == 409:
-        raise TooLate("too-late", "the pod is sealed already, or drains under another id (409)")
-    if not 200 <= status < 300:
-        raise PodTrouble("status", f"HTTP {status} instead of 2xx")
+async def exchange(
+    client: httpx.AsyncClient,
+    method: str,
+    url: str,
+    *,
+    headers: dict[str, str],
+    body: dict[str, Any] | None = None,
+    query: dict[str, str] | None = None,
+    patience: float | None = CALL_SECONDS,
+) -> Answer:
+    """One call to a pod, answered within `patience` seconds (None: as long as it takes). Raises `PodTrouble`."""
+    timeout = httpx.Timeout(CALL_SECONDS, read=patience)
+    # A compressed answer could be a thousand times what is read.
+    headers = {**headers, "Accept-Encoding": "identity"}
+    try:
+        # httpx counts each read by itself: a pod that drips bytes would never time out.
+        async with (
+            asyncio.timeout(None if patience is None else patience + CALL_SECONDS),
+            client.stream(method, url, json=body, params=query, headers=headers, timeout=timeout) as response,
+        ):
+            return await _answer(response)
+    except TimeoutError as error:
+        raise PodTrouble("timeout", "connected, but no whole answer in time") from error
+    except httpx.ConnectTimeout as error:
+        raise PodTrouble(
+            "timeout", f"no connection within {CALL_SECONDS:.0f} s, as when packets are dropped"
+        ) from error
+    except httpx.PoolTimeout as error:
+        raise PodTrouble("busy", "the operator talks to too many pods at once; it tries again") from error
+    except httpx.TimeoutException as error:
+        raise PodTrouble("timeout", "connected, but no answer in time") from error
+    except httpx.ConnectError as error:
+        raise PodTrouble("refused", "connection refused: nothing listens on that port") from error
+    except httpx.HTTPError as error:
+        raise PodTrouble("broken", f"the connection broke ({type(error).__name__})") from error
+
+
+async def _answer(response: httpx.Response) -> Answer:
+    if not 200 <= response.status_code < 300:
+        return Answer(response.status_code)
     data = b""
     if response.headers.get("Content-Encoding", "identity") != "identity":
         raise PodTrouble("rubbish", "a compressed answer that was not asked for")
@@ -138,12 +209,18 @@ async def _document(response: httpx.Response) -> dict[str, Any]:
         data += chunk
         if len(data) > MOST_BYTES:
             raise PodTrouble("too-long", f"an answer of more than {MOST_BYTES // 1024} kB")
-    if not data and response.request.method == "DELETE":
+    return Answer(response.status_code, data)
+
+
+def _document(method: str, answer: Answer) -> dict[str, Any]:
+    if answer.status == 401:
+        raise KeyRefused("unauthorized", "the pod refuses the key of the Secret (401)")
+    if answer.status == 409:
+        raise TooLate("too-late", "the pod is sealed already, or drains under another id (409)")
+    answer.must_be_good()
+    if not answer.data and method == "DELETE":
         return {}
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise PodTrouble("rubbish", "an answer that is not JSON") from error
+    document = answer.json()
     if not isinstance(document, dict):
         raise PodTrouble("rubbish", "an answer that is not a JSON object")
     return document

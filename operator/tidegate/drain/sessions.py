@@ -14,7 +14,7 @@ from tidegate.api.errors import KeyRefused, PodTrouble, TooLate
 from tidegate.core.actions import DrainOrder, Question
 from tidegate.core.model import Reading, Trouble
 
-from .contract import Address
+from .contract import Address, Peer
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ FIRST_POLL is enough. So no pod can make the operator spin."""
 
 
 class Talk(Protocol):
-    """The drain contract, as `contract.Contract` has it."""
+    """The drain contract, as `contract.Contract` has it; `foreign.ForeignEndpoints` makes other endpoints look so."""
 
     async def ask(self, address: Address, key: str, now: float) -> Reading: ...
     async def start(
@@ -115,7 +115,7 @@ class Sessions:
             held[1].cancel()
 
     async def _question(self, key: str, question: Question) -> None:
-        address = Address(question.ip, question.port)
+        address = _address(key, question)
         try:
             reading = await self._with_key(key, lambda k: self._talk.ask(address, k, self._now()))
             self._learned(key, question.uid, reading)
@@ -165,7 +165,7 @@ class Sessions:
             pause = min(pause * 2, SLOWEST_POLL)
 
     async def _until_sealed(self, key: str, order: DrainOrder) -> None:
-        address = Address(order.ip, order.port)
+        address = _address(key, order)
         told = False
         pause = FIRST_POLL
         last: Reading | None = None
@@ -215,7 +215,7 @@ class Sessions:
 
     async def _back(self, key: str, order: DrainOrder) -> None:
         """Ask the pod to serve again until it says so; a sealed one says that instead."""
-        address = Address(order.ip, order.port)
+        address = _address(key, order)
         pause = FIRST_POLL
         while True:
             try:
@@ -252,6 +252,15 @@ class Sessions:
     def _failed(self, key: str, uid: str, trouble: PodTrouble) -> None:
         self._owners[uid] = key
         self.troubles[uid] = Trouble(self._now(), trouble.kind, str(trouble))
+
+
+def _address(key: str, of: DrainOrder | Question) -> Address:
+    if of.foreign is None:
+        return Address(of.ip, of.port)
+    namespace = key.split("/", 1)[0]
+    if isinstance(of, Question):
+        return Address(of.ip, of.port, Peer(namespace, of.uid, of.foreign, of.run))
+    return Address(of.ip, of.port, Peer(namespace, of.uid, of.foreign, of.run, of.pod, of.record.id))
 
 
 def _with_cut_age(last: Reading | None, reading: Reading) -> Reading:

@@ -1,0 +1,44 @@
+"""What the conversation with a foreign drain endpoint needs to know now, read from the API server by name."""
+
+import base64
+import binascii
+
+from tidegate.api.errors import ClusterError, NotFound, PodTrouble
+from tidegate.api.foreign import SecretKeyRef
+
+from . import project
+from .port import PODS, SECRETS, Cluster
+
+
+class Lookups:
+    """Reads that are too rare to watch for. Every method raises `PodTrouble` and nothing else."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def secret_value(self, namespace: str, ref: SecretKeyRef) -> str:
+        """The value of one key of a Secret. It is never logged and in no text of an error."""
+        try:
+            raw = await self._cluster.get(SECRETS, namespace, ref.name)
+        except NotFound as error:
+            raise PodTrouble("no-header", f"Secret {ref.name} is not there: create it") from error
+        except ClusterError as error:
+            raise PodTrouble("no-header", f"Secret {ref.name} cannot be read") from error
+        encoded = (raw.get("data") or {}).get(ref.key)
+        if not encoded:
+            raise PodTrouble("no-header", f"Secret {ref.name} has no key {ref.key}: add it")
+        try:
+            return base64.b64decode(encoded).decode().strip()
+        except (binascii.Error, UnicodeDecodeError):
+            # Without the cause: it shows the bytes.
+            raise PodTrouble("no-header", f"the key {ref.key} of Secret {ref.name} is not text") from None
+
+    async def container_run(self, namespace: str, pod: str, uid: str) -> str:
+        """Which start of its serving container this very pod is in; empty when it is in none, or gone."""
+        try:
+            raw = await self._cluster.get(PODS, namespace, pod)
+        except NotFound:
+            return ""
+        except ClusterError as error:
+            raise PodTrouble("unknown", "the API server does not say whether its container has restarted") from error
+        return project.pod(raw).container.run if raw["metadata"]["uid"] == uid else ""
