@@ -1,4 +1,4 @@
-"""A thousand random histories, and more in the long lane. A failure names its seed; `TIDEGATE_SEED` repeats a run.
+"""Hundreds of random histories, many more in the long lane. A failure names its seed; `TIDEGATE_SEED` repeats a run.
 
 `PYTHONPATH=operator:tests python -m simulation.histories SEED` tells one history event by event.
 """
@@ -12,7 +12,7 @@ import pytest
 
 from simulation.histories import STEPS, play
 
-HISTORIES = 1000
+HISTORIES = 400
 BATCH = 10
 
 

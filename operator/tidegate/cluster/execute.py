@@ -191,6 +191,14 @@ class Executor:
         self._store.put(REPLICASETS, owner)
         if not project.settled_at(owner, action.replicas):
             raise Conflict(f"ReplicaSet {action.replica_set} has not seen its count yet")
+        # It may have deleted another drained pod in place of this one, which then has to be paid for first.
+        revision = live["metadata"]["labels"][names.REVISION]
+        selector = f"{names.SERVICE}={s.name},{names.REVISION}={revision}"
+        siblings, _ = await self._cluster.list(PODS, s.namespace, labels=selector)
+        for sibling in siblings:
+            self._store.put(PODS, sibling)
+        if sum(project.pod(sibling).alive for sibling in siblings) != action.standing:
+            raise Conflict(f"pods of ReplicaSet {action.replica_set} have come or gone in the meantime")
         await self._cluster.delete(PODS, s.namespace, action.pod, uid=action.uid)
         log.info(
             "service=%s/%s pod=%s deleted: its ReplicaSet has seen the lower count", s.namespace, s.name, action.pod

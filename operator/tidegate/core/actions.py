@@ -85,6 +85,8 @@ class DeletePod:
     uid: str
     replica_set: str
     replicas: int
+    standing: int
+    """Pods of the ReplicaSet that do not terminate, as it was decided on."""
 
 
 @dataclass(frozen=True, slots=True)

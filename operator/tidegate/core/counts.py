@@ -20,18 +20,23 @@ def room_for(view: View, returning: int) -> int:
 
 def pay(draft: Draft) -> None:
     """Lower each Deployment by its drained pods, each once; delete those that stand though they are paid for."""
-    for d in draft.view.s.deployments:
-        drained = [p for p in draft.view.pods_of(d) if p.state == names.DRAINED]
-        unpaid = [p for p in drained if p.uid not in d.released]
+    view = draft.view
+    for d in view.s.deployments:
+        alive = view.pods_of(d)
+        # One that terminates is owed too: the ReplicaSet may take it for another whose payment it has seen.
+        drained = [p for p in view.s.pods if p.revision == d.revision and p.state == names.DRAINED]
+        unpaid = [p for p in drained if p.uid not in d.released and (p.alive or p.terminating)]
+        standing = by_age(p for p in drained if p.alive)
         if unpaid:
-            released = _kept(draft.view, d) | {p.uid for p in unpaid}
+            released = _kept(view, d) | {p.uid for p in unpaid}
             why = ", ".join(p.name for p in by_age(unpaid))
-            undrained = len(draft.view.pods_of(d)) - len(drained)
+            undrained = len(alive) - len(standing)
             # Where more pods stand than are asked for, the drained ones are the surplus: lowered, others would be.
             count = max(d.replicas - len(unpaid), min(d.replicas, undrained))
             draft.actions.append(_scale(d, count, released, f"drained: {why}"))
-        elif drained and (settled := _settled(draft.view, d)) is not None:
-            draft.actions.extend(DeletePod(p.name, p.uid, settled.name, settled.replicas) for p in by_age(drained))
+        elif standing and (settled := _settled(view, d)) is not None:
+            first = standing[0]
+            draft.actions.append(DeletePod(first.name, first.uid, settled.name, d.replicas, len(alive)))
 
 
 def reclaim(draft: Draft) -> None:
