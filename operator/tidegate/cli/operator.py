@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import signal
 import sys
 
 
@@ -23,6 +24,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Run until SIGTERM; 1 with one sentence when there is no cluster."""
+    # As the first process of a container it would ignore SIGTERM until kopf listens, seconds of imports later.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     from tidegate.api.errors import ClusterError
     from tidegate.runtime import run as serve
 

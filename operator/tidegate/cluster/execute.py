@@ -256,7 +256,7 @@ def _held(s: Snapshot, uid: str) -> str:
     reading = s.readings.get(uid)
     if reading is None or reading.in_flight is None:
         return ""
-    return f", {reading.in_flight} requests in flight"
+    return f", {reading.in_flight} requests in flight {s.now - reading.at:.0f} s ago"
 
 
 def _owner(s: Snapshot) -> render.Owner:

@@ -176,6 +176,9 @@ def _drain_detail(view: View) -> str:
         record, reading = pod.drain, view.s.readings.get(pod.uid)
         if record is None:
             continue
+        if reading is not None and reading.at < record.since:
+            # Asked before it was withdrawn: by now it may hold anything.
+            reading = None
         if pod.uid in back:
             parts.append(f"Pod {pod.name} is wanted again and asked to serve")
             continue

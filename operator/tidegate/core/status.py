@@ -107,6 +107,8 @@ def _pods(view: View) -> list[Document]:
             if pod.drain.deadline is not None:
                 row["deadline"] = times.short(pod.drain.deadline)
         reading = view.s.readings.get(pod.uid)
+        if reading is not None and pod.drain is not None and reading.at < pod.drain.since:
+            reading = None
         if reading is not None:
             row["observedAt"] = times.short(reading.at)
             if reading.in_flight is not None:

@@ -8,7 +8,7 @@ from typing import Any
 from .kube import PODS, Object, eventually
 from .service import IMAGE, LOGS, Namespace
 
-GRACE_SECONDS = 600
+GRACE_SECONDS = 60
 Line = dict[str, Any]
 
 
