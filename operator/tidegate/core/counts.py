@@ -8,7 +8,7 @@ from tidegate.api import names
 from . import victims
 from .actions import DeletePod, Scale
 from .draft import Draft
-from .model import Deployment, ReplicaSet
+from .model import Deployment, Pod, ReplicaSet
 from .view import View, by_age
 from .withdrawal import release_empty, spare_serving, withdraw
 
@@ -23,10 +23,8 @@ def pay(draft: Draft) -> None:
     view = draft.view
     for d in view.s.deployments:
         alive = view.pods_of(d)
-        # One that terminates is owed too: the ReplicaSet may take it for another whose payment it has seen.
-        drained = [p for p in view.s.pods if p.revision == d.revision and p.state == names.DRAINED]
-        unpaid = [p for p in drained if p.uid not in d.released and (p.alive or p.terminating)]
-        standing = by_age(p for p in drained if p.alive)
+        standing = by_age(p for p in alive if p.state == names.DRAINED)
+        unpaid = [p for p in standing if p.uid not in d.released] or _paid_by_mistake(view, d, len(standing))
         if unpaid:
             released = _kept(view, d) | {p.uid for p in unpaid}
             why = ", ".join(p.name for p in by_age(unpaid))
@@ -37,6 +35,18 @@ def pay(draft: Draft) -> None:
         elif standing and (settled := _settled(view, d)) is not None:
             first = standing[0]
             draft.actions.append(DeletePod(first.name, first.uid, settled.name, d.replicas, len(alive)))
+
+
+def _paid_by_mistake(view: View, d: Deployment, standing: int) -> list[Pod]:
+    """A drained pod that goes before it was paid for, while one that is paid for stands in its place.
+
+    Of two pods that were drained at the same moment the ReplicaSet may take either for the lowering that paid for one.
+    Deleting the other as well would start a pod that nobody wants.
+    """
+    if not standing or len(view.pods_of(d)) > d.replicas or _settled(view, d) is None:
+        return []
+    going = [p for p in view.s.pods if p.revision == d.revision and p.state == names.DRAINED and p.terminating]
+    return by_age(p for p in going if p.uid not in d.released)[:1]
 
 
 def reclaim(draft: Draft) -> None:
