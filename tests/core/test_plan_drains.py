@@ -11,6 +11,7 @@ from core.stories import (
     deployment,
     drained,
     draining,
+    going,
     only,
     record,
     says,
@@ -258,6 +259,19 @@ def test_a_drained_pod_is_paid_for_once_and_a_pod_lost_beside_it_is_not():
     )
     scale = only(second, a.Scale)
     assert (scale.replicas, scale.released) == (1, {"uid-v1-1", "uid-v1-2"})
+
+
+def test_of_two_drained_at_once_the_one_that_went_unpaid_is_paid_for_while_the_paid_one_stands():
+    # The ReplicaSet took v1-2 for the lowering that paid for v1-1: deleting v1-1 too would start a pod.
+    mistaken = story("v2", drained("v1-1"), going(drained("v1-2")), serving("v2-1"), deployments=paid(1, "uid-v1-1"))
+    scale = only(mistaken, a.Scale)
+    assert (scale.replicas, scale.released) == (0, {"uid-v1-1", "uid-v1-2"})
+
+
+def test_a_drained_pod_that_was_evicted_and_replaced_is_not_paid_for():
+    replaced = [drained("v1-1"), going(drained("v1-2")), serving("v1-3"), serving("v2-1")]
+    assert told(story("v2", *replaced, deployments=paid(1, "uid-v1-1")))[0] == "delete v1-1"
+    assert "lower" not in " ".join(told(story("v2", *replaced[1:], deployments=paid(1))))
 
 
 def test_uids_of_pods_that_are_gone_are_dropped_from_what_is_paid():
