@@ -15,7 +15,7 @@ WITH_CLUSTER := trap 'test -n "$${KEEP:-}" || dev/cluster down' EXIT; dev/cluste
 # Not `make images`: a line that calls make runs even under `make -n`, and would then really start a cluster.
 IMAGES := dev/image operator; dev/image testapp
 
-.PHONY: help setup machine lint format test test-fast test-cluster test-long demo mutants images clean lock
+.PHONY: help setup machine lint format test test-fast test-cluster test-long demo mutants bench-operator images clean lock
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
@@ -62,6 +62,9 @@ demo: setup ## a rollout under load to look at; KEEP=1 keeps the cluster
 
 mutants: setup ## take each lock, precondition and wait of the operator away, and see a test turn red
 	$(BIN)/python dev/mutants
+
+bench-operator: setup ## figures of the operator on a real cluster, as a table
+	$(WITH_CLUSTER); $(IMAGES); dev/cluster exec $(BIN)/python dev/bench-operator
 
 images: setup ## pack the images and load them into the cluster that is up
 	$(IMAGES)

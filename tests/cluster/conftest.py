@@ -76,6 +76,11 @@ def record(kube: Kube, namespace: Namespace) -> Iterator[MakeRecord]:
         item.close()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of the schema and the policies come first: an operator would take part in what they write."""
+    items.sort(key=lambda item: "operator" in getattr(item, "fixturenames", ()))
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     """Beside a failure, what the cluster looked like: when the fixtures have gone, nobody can look any more."""

@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
 
     logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     if not args.verbose:
-        for name in ("kopf", "httpx", "httpcore"):
+        for name in ("kopf", "httpx", "httpcore", "aiohttp.access"):
             logging.getLogger(name).setLevel(logging.WARNING)
     try:
         asyncio.run(serve(args.liveness or None))

@@ -135,12 +135,15 @@ def _render(args: argparse.Namespace, done: Any) -> str:
         )
     lines = [f"{'AT':>8}  {'PODS':>4}  {'SERVING':>7}  STEP"]
     lines += [f"{s.at:>7.0f}s  {s.pods:>4}  {s.serving:>7}  {s.text}" for s in done.steps]
-    ratio = f", {done.bound_seconds / done.seconds:.2f} of the time" if done.seconds else ""
+    best = ""
+    if done.bound_seconds is not None:
+        ratio = f", {done.bound_seconds / done.seconds:.2f} of the time" if done.seconds else ""
+        best = f"; no schedule could take less than {done.bound_seconds:.0f} s{ratio}"
     lines.append("")
     if not done.steps:
         return "Nothing changes: no pod is replaced, started or drained."
     lines.append(
-        f"About {done.seconds:.0f} s; no schedule could take less than {done.bound_seconds:.0f} s{ratio}. "
+        f"About {done.seconds:.0f} s{best}. "
         f"{done.replaced} pods drained, never fewer than {done.least_serving} serving, never more than "
         f"{done.most_pods} pods."
     )

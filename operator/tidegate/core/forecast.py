@@ -10,9 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tidegate.api import names
+from tidegate.api.conditions import DrainReason
 
 from . import actions as a
 from . import bound, render
+from .drains import budget as drain_budget
 from .grace import grace_period
 from .model import ContainerStatus, Deployment, Pod, Reading, ReplicaSet, Snapshot
 from .plan import plan
@@ -43,7 +45,8 @@ class Step:
 class Forecast:
     steps: tuple[Step, ...]
     seconds: float
-    bound_seconds: float
+    bound_seconds: float | None
+    """None where no pod is replaced."""
     replaced: int
     least_serving: int
     most_pods: int
@@ -60,7 +63,7 @@ class _World:
 
     def __init__(self, s: Snapshot, assume: Assumptions) -> None:
         self.s, self.assume = s, assume
-        self.drained = 0
+        self.drained = self.replaced = 0
         self._numbers = itertools.count(len(s.pods) + 1)
         self._gone: dict[str, float] = {p.uid: s.now + assume.teardown for p in s.pods if p.terminating}
 
@@ -101,6 +104,7 @@ class _World:
             case a.MarkDrained():
                 self.change(action.uid, state=names.DRAINED, outcome=action.outcome)
                 self.drained += 1
+                self.replaced += action.outcome.reason == DrainReason.ROLLOUT
                 return f"{action.pod} is drained: {action.outcome.outcome} after {action.outcome.seconds:.0f} s"
             case _:
                 return self._rest(action)
@@ -195,6 +199,8 @@ class _World:
         assert pod.drain is not None, "due() yields no other"  # noqa: S101
         sealed = Reading(self.s.now, pod.drain.instance or uid, pod.drain.id, "sealed", 0)
         self.s = replace(self.s, readings={**self.s.readings, uid: sealed})
+        if pod.drain.deadline is not None and self.s.now >= pod.drain.deadline:
+            return f"{pod.name} has spent its budget: what still runs in it is cut"
         return f"{pod.name} has no request left"
 
 
@@ -224,9 +230,11 @@ def play(s: Snapshot, assume: Assumptions) -> Forecast:
     view = plan(world.s).view
     if view.target is None or view.old_pods or len(view.serving) != view.amounts.replicas:
         raise Stuck("; ".join(str(f) for f in view.findings) or "the plan waits although nothing fails")
-    drains = bound.Drained(world.drained, assume.drain * world.drained, assume.drain if world.drained else 0.0)
     e = world.s.spec.drain.propagation_seconds
-    best = bound.rollout_bound(assume.start, e, drains, view.amounts.slots) if before else assume.start
+    limit = drain_budget(view)
+    longest = assume.drain if limit is None else min(assume.drain, max(limit - e, 0.0))
+    drains = bound.Drained(world.replaced, longest * world.replaced, longest if world.replaced else 0.0)
+    best = bound.rollout_bound(assume.start, e, drains, view.amounts.slots) if world.replaced else None
     return Forecast(tuple(steps), done_at - began, best, world.drained, least, most, world.s)
 
 
