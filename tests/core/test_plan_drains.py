@@ -261,6 +261,13 @@ def test_a_drained_pod_is_paid_for_once_and_a_pod_lost_beside_it_is_not():
     assert (scale.replicas, scale.released) == (1, {"uid-v1-1", "uid-v1-2"})
 
 
+def test_a_drain_past_its_deadline_that_nobody_has_asked_yet_is_looked_at_in_seconds_not_at_once():
+    late = draining("v1-1", drain=record("v1-1", since=-BUDGET - 30))
+    decided = plan(story("v2", late, *several("v1", 3)[1:], serving("v2-1"), readings={"v1-1": None}))
+    assert told(decided) == []
+    assert decided.requeue_after is not None and decided.requeue_after >= 1
+
+
 def test_of_two_drained_at_once_the_one_that_went_unpaid_is_paid_for_while_the_paid_one_stands():
     # The ReplicaSet took v1-2 for the lowering that paid for v1-1: deleting v1-1 too would start a pod.
     mistaken = story("v2", drained("v1-1"), going(drained("v1-2")), serving("v2-1"), deployments=paid(1, "uid-v1-1"))

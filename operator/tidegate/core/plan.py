@@ -10,6 +10,7 @@ becomes one new pod, one pod beyond the floor becomes one drain: slots pipeline,
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 from . import children, counts, running, withdrawal
 from .actions import Action, DrainOrder, Question
@@ -17,6 +18,9 @@ from .draft import POLL_SECONDS, Draft
 from .model import Snapshot
 from .victims import UNREADY_SECONDS
 from .view import View
+
+SOONEST_SECONDS: Final = 0.02
+"""Whatever a rule asks for, a pass that did nothing is not followed by another one at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ def plan(s: Snapshot) -> Plan:
         tuple(draft.orders),
         tuple(draft.questions),
         draft.unreachable,
-        min(draft.wake, default=None),
+        max(min(draft.wake), SOONEST_SECONDS) if draft.wake else None,
     )
 
 

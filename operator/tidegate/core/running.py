@@ -5,7 +5,7 @@ from tidegate.api.conditions import DrainReason
 
 from . import drains, victims
 from .actions import Withdraw
-from .draft import Draft
+from .draft import POLL_SECONDS, Draft
 from .view import View, by_age
 
 
@@ -19,7 +19,9 @@ def running_drains(draft: Draft) -> None:
         if order is not None:
             draft.orders.append(order)
         if pod.drain is not None and pod.drain.deadline is not None:
-            draft.wake.append(pod.drain.deadline + drains.EXPIRY_SLACK - view.s.now)
+            rest = pod.drain.deadline + drains.EXPIRY_SLACK - view.s.now
+            # One that is overdue waits for its pod to be asked, which wakes us: the past is no time to look again.
+            draft.wake.append(rest if rest > 0 else POLL_SECONDS)
 
 
 def strays(draft: Draft) -> None:
