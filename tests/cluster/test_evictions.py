@@ -69,7 +69,7 @@ def test_with_disruption_mode_hold_no_eviction_is_admitted(
         answer = evict(namespace, pod["metadata"]["name"])
         assert answer.status_code == httpx.codes.TOO_MANY_REQUESTS, answer.text
     watched.catch_up()
-    assert watched.events() == []
+    assert watched.events("Pod") == []
 
     before = {rs["metadata"]["uid"] for rs in namespace.kube.items(REPLICASETS.format(namespace.name))}
     service.apply(more={"disruption": {"mode": "Budget"}})

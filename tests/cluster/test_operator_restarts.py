@@ -31,7 +31,7 @@ def test_an_unchanged_spec_is_left_alone(operator: Operator, namespace: Namespac
     operator.kill()
     operator.install()
     watched.catch_up()
-    assert watched.events() == []
+    assert watched.events("Pod") == []
     assert [str(call) for call in silence.calls(user=OPERATOR)] == []
 
     # One that would render another template says so once, and rolls nothing either.

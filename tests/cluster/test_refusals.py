@@ -52,7 +52,7 @@ def test_each_command_is_refused_and_nothing_moves(
     watched.catch_up()
 
     result.assert_whole()
-    assert watched.events() == []
+    assert watched.events("Pod") == []
     assert before.calls(namespace=namespace.name, user=OPERATOR) == []
     assert namespace.logs.find("prestop") == namespace.logs.find("sigterm") == []
 

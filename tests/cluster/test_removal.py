@@ -98,7 +98,7 @@ def test_a_deleted_namespace_goes_to_the_end(
             operator.uninstall()
             assert kube.get("api/v1/namespaces/tidegate-system") is None
             watched.catch_up()
-            assert watched.events() == []
+            assert watched.events("Pod") == []
             load.wait_done()
             load = loaded(service)
         assert not [path for path in ALL for item in kube.items(path.format(namespace.name)) if finalizers(item)]
