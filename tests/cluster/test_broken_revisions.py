@@ -114,7 +114,7 @@ def test_what_tidegate_decides_itself_is_a_template_conflict_until_removed(
 
     service.apply(more={})
     service.wait_settled()
-    watched, asked = record(service.labels), generations(service)
+    watched, asked = record(service.labels), service.generations()
     service.apply(more={"template": bad})
     assert_conflict(service, conflict)
     assert truth(service.status)[ConditionType.READY] == "True"
@@ -123,14 +123,9 @@ def test_what_tidegate_decides_itself_is_a_template_conflict_until_removed(
     watched.catch_up()
     # A late status of the Deployment controller's own may still come: what was asked for is what counts.
     assert watched.events("Pod") == []
-    assert generations(service) == asked
+    assert service.generations() == asked
     assert truth(service.status) == {"Ready": "True", "Reconciling": "False", "Stalled": "False"}
     assert_always_ready(namespace, audit)
-
-
-def generations(service: Service) -> dict[str, int]:
-    """How often the spec of each of its Deployments was changed."""
-    return {d["metadata"]["name"]: d["metadata"]["generation"] for d in service.deployments()}
 
 
 def conflicting(template: Object, conflict: str) -> Object:

@@ -64,16 +64,17 @@ def test_with_disruption_mode_hold_no_eviction_is_admitted(
     """Until the operator has drained the pod: then the budget does not cover it any more."""
     service = Service(namespace, replicas=2, more={"disruption": {"mode": "Hold"}}).apply()
     service.wait_settled()
-    watched = record(service.labels)
+    watched, asked = record(service.labels), service.generations()
     for pod in service.pods():
         answer = evict(namespace, pod["metadata"]["name"])
         assert answer.status_code == httpx.codes.TOO_MANY_REQUESTS, answer.text
     watched.catch_up()
     assert watched.events("Pod") == []
+    assert service.generations() == asked
 
     before = {rs["metadata"]["uid"] for rs in namespace.kube.items(REPLICASETS.format(namespace.name))}
     service.apply(more={"disruption": {"mode": "Budget"}})
-    pod = service.pods()[0]["metadata"]["name"]
+    pod = service.serving_pod()
     eventually("the new budget lets one pod go", lambda: evict(namespace, pod).is_success)
     service.wait_settled()
     assert {rs["metadata"]["uid"] for rs in namespace.kube.items(REPLICASETS.format(namespace.name))} == before

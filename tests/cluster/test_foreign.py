@@ -142,7 +142,7 @@ def test_an_evicted_pod_is_drained_by_its_hook(operator: Operator, namespace: Na
     service.apply()
     service.wait_settled()
     load = Load(namespace, service.name, streams=20).start().wait_running()
-    evicted = service.pods()[0]["metadata"]["name"]
+    evicted = service.serving_pod()
     eventually("the pod has streams to lose", lambda: namespace.logs.running(evicted) >= 5)
     body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": evicted}}
     answer = namespace.kube.call("POST", f"{PODS.format(namespace.name)}/{evicted}/eviction", body)

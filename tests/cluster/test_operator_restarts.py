@@ -24,7 +24,7 @@ def test_an_unchanged_spec_is_left_alone(operator: Operator, namespace: Namespac
     service = Service(namespace, replicas=2).apply()
     service.wait_settled()
     eventually("the last thing to say is said", lambda: namespace.events("RolloutComplete"))
-    watched = record(service.labels)
+    watched, asked = record(service.labels), service.generations()
     (deployment,) = service.deployments()
     silence = Audit(namespace.kube.audit_log)
     Load(namespace, service.name, streams=12, options=("--total", "24")).start().wait_done().assert_whole()
@@ -32,6 +32,7 @@ def test_an_unchanged_spec_is_left_alone(operator: Operator, namespace: Namespac
     operator.install()
     watched.catch_up()
     assert watched.events("Pod") == []
+    assert service.generations() == asked
     assert [str(call) for call in silence.calls(user=OPERATOR)] == []
 
     # One that would render another template says so once, and rolls nothing either.

@@ -35,12 +35,12 @@ def test_each_command_is_refused_and_nothing_moves(
     service = Service(namespace, replicas=2).apply()
     service.wait_settled()
     load = Load(namespace, service.name, streams=20).start().wait_running()
-    watched = record(service.labels)
+    watched, asked = record(service.labels), service.generations()
     before = Audit(namespace.kube.audit_log)
     (deployment,) = service.deployments()
     (replicaset,) = namespace.kube.items(REPLICASETS.format(namespace.name), labelSelector=service.labels)
     named = {
-        "pod": service.pods()[0]["metadata"]["name"],
+        "pod": service.serving_pod(),
         "deployment": deployment["metadata"]["name"],
         "replicaset": replicaset["metadata"]["name"],
     }
@@ -53,6 +53,7 @@ def test_each_command_is_refused_and_nothing_moves(
 
     result.assert_whole()
     assert watched.events("Pod") == []
+    assert service.generations() == asked
     assert before.calls(namespace=namespace.name, user=OPERATOR) == []
     assert namespace.logs.find("prestop") == namespace.logs.find("sigterm") == []
 
@@ -68,7 +69,7 @@ def test_what_the_refusals_name_instead_works(operator: Operator, namespace: Nam
     watched.catch_up()
     assert len(watched.drained_pods()) == 2
 
-    pod = service.pods()[0]["metadata"]["name"]
+    pod = service.serving_pod()
     service.kubectl("annotate", "pod", pod, f"{names.RELEASE}=its node burns")
     service.kubectl("delete", "pod", pod, "--wait=false")
     eventually("the released pod is gone", lambda: pod not in {p["metadata"]["name"] for p in service.pods()})

@@ -91,7 +91,7 @@ def test_a_deleted_namespace_goes_to_the_end(
         namespace, drain={"grace": {"initialSeconds": 15, "teardownSeconds": 2, "safetySeconds": 2}}
     ).apply()
     service.wait_settled()
-    watched = record(service.labels)
+    watched, asked = record(service.labels), service.generations()
     load = loaded(service)
     try:
         if gone:
@@ -99,6 +99,7 @@ def test_a_deleted_namespace_goes_to_the_end(
             assert kube.get("api/v1/namespaces/tidegate-system") is None
             watched.catch_up()
             assert watched.events("Pod") == []
+            assert service.generations() == asked
             load.wait_done()
             load = loaded(service)
         assert not [path for path in ALL for item in kube.items(path.format(namespace.name)) if finalizers(item)]

@@ -151,6 +151,15 @@ class Service:
     def pods(self) -> list[Object]:
         return self.namespace.pods(labelSelector=self.labels)
 
+    def serving_pod(self) -> str:
+        """One that stays until somebody takes it: a settled service may still have terminating pods of its rollout."""
+        serving = self.namespace.pods(labelSelector=f"{self.labels},{names.STATE}={names.SERVING}")
+        return next(str(p["metadata"]["name"]) for p in serving if "deletionTimestamp" not in p["metadata"])
+
+    def generations(self) -> dict[str, int]:
+        """How often the spec of each of its Deployments was changed."""
+        return {d["metadata"]["name"]: d["metadata"]["generation"] for d in self.deployments()}
+
     def wait_busy(self, streams: int = 5) -> None:
         """Wait until every pod runs so many streams by its own log, so that each has something to lose."""
         logs = self.namespace.logs
