@@ -95,7 +95,7 @@ def test_a_change_that_would_get_stuck_says_why_and_exits_1(write, capsys):
     stuck = manifest() | {"spec": spec}
     code, out, err = told(capsys, "-f", write("new", stuck), "--current", write("old", manifest()))
     assert (code, out) == (1, "")
-    assert err.startswith("tidegate plan: this change would get stuck: spec.template.spec.hostNetwork")
+    assert err.startswith("tidegate plan: this change would not get to its end: spec.template.spec.hostNetwork")
     assert "remove hostNetwork" in err
 
 
@@ -106,7 +106,7 @@ UNUSABLE = {
     "only others": ("kind: Pod", "holds 0 LLMServices"),
     "two": ("kind: LLMService\n---\nkind: LLMService", "holds 2 LLMServices"),
     "no name": ("kind: LLMService", "metadata.name is missing; name the LLMService"),
-    "no spec": ("kind: LLMService\nmetadata: {name: a}", "spec.port"),
+    "no spec": ("kind: LLMService\nmetadata: {name: a}", "spec: is required: add it"),
 }
 
 
@@ -124,6 +124,34 @@ def test_every_problem_of_a_spec_is_told_at_once(write, capsys):
     broken = manifest(replicas=-1, drain={"mode": "Guess"})
     code, _, err = told(capsys, "-f", write("new", broken))
     assert code == 2 and "spec.replicas" in err and "spec.drain.mode" in err
+
+
+def test_a_field_that_does_not_exist_is_a_slip(write, capsys):
+    """The API server would prune it, and the rollout would not be the one that was meant."""
+    slip = manifest(replicas=-1, rollout={"maxSurge": 1, "maxUnavailble": 1})
+    slip["spec"]["template"]["spec"]["hostname"] = "kubernetes-own"
+    code, _, err = told(capsys, "-f", write("new", slip))
+    assert code == 2 and "spec.rollout.maxUnavailble: is not a field" in err and "spec.replicas" in err
+    assert "hostname" not in err
+
+
+def test_a_change_keeps_the_name(write, capsys):
+    code, _, err = told(capsys, "-f", write("new", manifest("v2", "talk")), "--current", write("old", manifest()))
+    assert code == 2 and "two LLMServices, chat and talk" in err
+
+
+def test_a_paused_rollout_says_so(write, capsys):
+    paused = manifest("v2", rollout={"paused": True})
+    code, _, err = told(capsys, "-f", write("new", paused), "--current", write("old", manifest()))
+    assert code == 1 and "spec.rollout.paused holds it" in err
+
+
+@pytest.mark.parametrize("duration", ["-1", "nan", "inf", "1e9", "soon"])
+def test_a_duration_is_a_number_of_seconds(write, capsys, duration):
+    with pytest.raises(SystemExit) as caught:
+        main(["plan", "-f", write("new", manifest()), f"--drain-seconds={duration}"])
+    assert caught.value.code == 2
+    assert f"argument --drain-seconds: '{duration}' is not a number of seconds" in capsys.readouterr().err
 
 
 def test_current_and_cluster_exclude_each_other(write, capsys):

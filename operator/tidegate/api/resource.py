@@ -15,10 +15,11 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, StrictBool
 
 from tidegate.api.drain import Drain
+from tidegate.api.errors import InvalidSpec
 from tidegate.api.names import API_VERSION, KIND
 from tidegate.api.ports import IntOrString, PortRef
 from tidegate.api.probes import Probe, Probes
-from tidegate.api.rules import DAY, WEEK, Model, Rule, bounded
+from tidegate.api.rules import DAY, WEEK, Model, Rule, bounded, unknown_fields
 from tidegate.api.status import LLMServiceStatus
 from tidegate.api.template import PodTemplate, Verbatim, container_names, declarers
 
@@ -289,5 +290,20 @@ class LLMService(Model):
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> LLMService:
-        """The whole object, as from a file. Raises InvalidSpec with every problem found."""
-        return cls.parse_at("", raw)
+        """The whole object, as from a file. Raises InvalidSpec with every problem found.
+
+        Unlike in the cluster, where the CRD may be newer, an unknown field is a problem here: it is a slip.
+        """
+        slips = [problem for problem in unknown_fields(cls, raw) if _is_ours(problem.field)]
+        try:
+            parsed = cls.parse_at("", raw)
+        except InvalidSpec as error:
+            raise InvalidSpec([*slips, *error.problems]) from None
+        if slips:
+            raise InvalidSpec(slips)
+        return parsed
+
+
+def _is_ours(field: str) -> bool:
+    """Metadata and the template have fields of Kubernetes' own, which are not spelled out here."""
+    return field.startswith("spec.") and not field.startswith("spec.template.")

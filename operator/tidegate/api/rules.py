@@ -94,6 +94,16 @@ class Model(BaseModel):
         return parsed
 
 
+def unknown_fields(model: type[BaseModel], raw: Mapping[str, Any]) -> list[Problem]:
+    """Every field that `model` does not have, also where a part of it lets fields of somebody else's through."""
+    try:
+        model.model_validate(raw, extra="forbid")
+    except ValidationError as error:
+        found = [e for e in error.errors(include_url=False) if e["type"] == "extra_forbidden"]
+        return [_problem("", details) for details in found]
+    return []
+
+
 def _broken(model: Model, path: str) -> Iterator[Problem]:
     for rule in model.rules:
         if not rule.holds(model):
@@ -120,6 +130,7 @@ _MESSAGES = {
     "too_short": "must have at least {min_length} entry",
     "too_long": "must have at most {max_length} entries",
     "rule": "{message}",
+    "extra_forbidden": "is not a field: `kubectl explain` lists those that are",
 }
 
 

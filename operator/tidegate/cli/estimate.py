@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -16,6 +15,8 @@ from tidegate.core.estimate.drain_term import DrainTerm, drain_term, percent
 from tidegate.core.estimate.histogram import LONGEST, Histogram, Sample
 from tidegate.core.estimate.survival import Estimate, estimate
 
+from .terminal import NUMBER, quoted, say, seconds
+
 DESCRIPTION = """\
 Read how long drains took, one a line, and say what terminationGracePeriodSeconds they ask for.
 
@@ -23,7 +24,6 @@ A line is `seconds`, or `seconds,censored` for a drain that was cut or lost from
 long; instead of the word `censored`, 1 and 0 may tell them apart. Blank lines and # comments are left out. The order
 of the lines does not matter: all weigh the same.
 """
-_NUMBER = re.compile(r"(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _CENSORED = {"censored": True, "1": True, "true": True, "0": False, "false": False, "": False}
 _HEADER = re.compile(r"seconds(\s*,\s*censored)?", re.ASCII | re.IGNORECASE)
 
@@ -44,9 +44,9 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="default: table")
     terms = parser.add_argument_group("terms of the grace period, in seconds")
     terms.add_argument("--prior", metavar="S", type=_above_zero, default=120.0, help="declared drain term, default 120")
-    terms.add_argument("--propagation", metavar="S", type=_seconds, default=5.0, help="default 5")
-    terms.add_argument("--teardown", metavar="S", type=_seconds, default=10.0, help="default 10")
-    terms.add_argument("--safety", metavar="S", type=_seconds, default=5.0, help="default 5")
+    terms.add_argument("--propagation", metavar="S", type=seconds, default=5.0, help="default 5")
+    terms.add_argument("--teardown", metavar="S", type=seconds, default=10.0, help="default 10")
+    terms.add_argument("--safety", metavar="S", type=seconds, default=5.0, help="default 5")
     terms.add_argument("--max", metavar="S", type=_above_zero, default=600.0, help="cap of the sum, default 600")
     parser.set_defaults(run=run)
 
@@ -76,11 +76,7 @@ def run(args: argparse.Namespace) -> int:
     ]
     as_json = args.output == "json"
     lines = [json.dumps(_document(found, term, terms), indent=2)] if as_json else _table(found, term, terms, args.max)
-    try:
-        print("\n".join(lines), flush=True)
-    except BrokenPipeError:
-        # Whoever read has gone, `| head` for one. Else Python complains once more when it flushes at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    say(lines)
     return 0
 
 
@@ -155,19 +151,14 @@ def _samples(stream: IO[bytes] | Iterable[bytes]) -> Iterator[Sample]:
 
 def _sample(line: str) -> Sample:
     first, comma, second = (part.strip() for part in line.partition(","))
-    if not _NUMBER.fullmatch(first):
-        raise ValueError(f"{_quoted(first)} is not a number of seconds (a plain one, such as 41.5)")
+    if not NUMBER.fullmatch(first):
+        raise ValueError(f"{quoted(first)} is not a number of seconds (a plain one, such as 41.5)")
     flag = _CENSORED.get(second.lower())
     if flag is None or (comma and not second):
-        raise ValueError(f"{_quoted(second)} after the comma: it has to be `censored`, 1 or 0")
+        raise ValueError(f"{quoted(second)} after the comma: it has to be `censored`, 1 or 0")
     if float(first) > LONGEST:
-        raise ValueError(f"{_quoted(first)} seconds are more than a week: a drain time in other units?")
+        raise ValueError(f"{quoted(first)} seconds are more than a week: a drain time in other units?")
     return Sample(float(first), flag)
-
-
-def _quoted(text: str) -> str:
-    shown = text if len(text) <= 40 else text[:37] + "..."
-    return ascii(shown)
 
 
 def _refuse(reason: str) -> int:
@@ -179,17 +170,11 @@ def _name(file: str) -> str:
     return "standard input" if file == "-" else file
 
 
-def _seconds(text: str) -> float:
-    if not _NUMBER.fullmatch(text) or float(text) > LONGEST:
-        raise argparse.ArgumentTypeError(f"{_quoted(text)} is not a number of seconds from 0 to a week")
-    return float(text)
-
-
 def _above_zero(text: str) -> float:
-    seconds = _seconds(text)
-    if seconds <= 0:
+    value = seconds(text)
+    if value <= 0:
         raise argparse.ArgumentTypeError("has to be above 0 seconds")
-    return seconds
+    return value
 
 
 def _rounded(value: float | None) -> float | None:

@@ -16,6 +16,8 @@ from typing import Any
 
 from tidegate.api.errors import InvalidSpec
 
+from .terminal import say, seconds
+
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the subcommand."""
@@ -24,8 +26,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--current", metavar="FILE", help="the LLMService as it is, rolled out and whole")
     source.add_argument("--cluster", action="store_true", help="take what is from the cluster of the kubeconfig")
-    parser.add_argument("--start-seconds", type=float, help="from creation to Ready (default: as measured, else 60)")
-    parser.add_argument("--drain-seconds", type=float, help="length of a drain (default: drain.grace.initialSeconds)")
+    parser.add_argument("--start-seconds", type=seconds, help="from creation to Ready (default: as measured, else 60)")
+    parser.add_argument("--drain-seconds", type=seconds, help="length of a drain (default: drain.grace.initialSeconds)")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="format (default %(default)s)")
     parser.set_defaults(run=run)
 
@@ -35,19 +37,21 @@ class Unusable(Exception):
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the plan; 1 when it would get stuck, 2 when the input is not usable."""
+    """Print the plan; 1 when it would not get to its end, 2 when the input is not usable."""
     from tidegate.core.forecast import Stuck
 
     try:
         wanted = _load(args.file)
         current = asyncio.run(_from_cluster(wanted)) if args.cluster else _load(args.current) if args.current else None
-        print(_render(args, _play(args, wanted, current)))
+        _check_same(wanted, current)
+        lines = _render(args, _play(args, wanted, current))
     except (Unusable, InvalidSpec) as error:
         print(f"tidegate plan: {error}", file=sys.stderr)
         return 2
     except Stuck as error:
-        print(f"tidegate plan: this change would get stuck: {error}", file=sys.stderr)
+        print(f"tidegate plan: this change would not get to its end: {error}", file=sys.stderr)
         return 1
+    say(lines)
     return 0
 
 
@@ -67,6 +71,12 @@ def _load(path: str) -> dict[str, Any]:
     if not (found[0].get("metadata") or {}).get("name"):
         raise Unusable(f"{path}: metadata.name is missing; name the LLMService")
     return found[0]
+
+
+def _check_same(wanted: dict[str, Any], current: dict[str, Any] | None) -> None:
+    """A rollout is a change of one LLMService: with another's name the plan would be of nothing that can happen."""
+    if current is not None and (old := current["metadata"]["name"]) != (new := wanted["metadata"]["name"]):
+        raise Unusable(f"the files name two LLMServices, {old} and {new}: a change keeps metadata.name")
 
 
 async def _from_cluster(wanted: dict[str, Any]) -> dict[str, Any]:
@@ -89,12 +99,12 @@ async def _from_cluster(wanted: dict[str, Any]) -> dict[str, Any]:
 
 
 def _play(args: argparse.Namespace, wanted: dict[str, Any], current: dict[str, Any] | None) -> Any:
-    from tidegate.api.resource import LLMServiceSpec
+    from tidegate.api.resource import LLMService, LLMServiceSpec
     from tidegate.core import forecast
     from tidegate.core.model import Snapshot
 
     first = current or wanted
-    spec = LLMServiceSpec.parse(wanted.get("spec") or {})
+    spec = LLMService.parse(wanted).spec
     measured = (((current or {}).get("status") or {}).get("rollout") or {}).get("startSeconds")
     assume = forecast.Assumptions(
         start=args.start_seconds if args.start_seconds is not None else measured or 60.0,
@@ -119,32 +129,30 @@ def _play(args: argparse.Namespace, wanted: dict[str, Any], current: dict[str, A
     return forecast.play(changed, assume)
 
 
-def _render(args: argparse.Namespace, done: Any) -> str:
+def _render(args: argparse.Namespace, done: Any) -> list[str]:
     if args.output == "json":
         steps = [{"at": s.at, "step": s.text, "pods": s.pods, "serving": s.serving} for s in done.steps]
-        return json.dumps(
-            {
-                "steps": steps,
-                "seconds": done.seconds,
-                "boundSeconds": done.bound_seconds,
-                "drained": done.replaced,
-                "leastServing": done.least_serving,
-                "mostPods": done.most_pods,
-            },
-            indent=2,
-        )
+        document = {
+            "steps": steps,
+            "seconds": done.seconds,
+            "boundSeconds": done.bound_seconds,
+            "drained": done.replaced,
+            "leastServing": done.least_serving,
+            "mostPods": done.most_pods,
+        }
+        return [json.dumps(document, indent=2)]
+    if not done.steps:
+        return ["Nothing changes: no pod is replaced, started or drained."]
     lines = [f"{'AT':>8}  {'PODS':>4}  {'SERVING':>7}  STEP"]
     lines += [f"{s.at:>7.0f}s  {s.pods:>4}  {s.serving:>7}  {s.text}" for s in done.steps]
     best = ""
     if done.bound_seconds is not None:
         ratio = f", {done.bound_seconds / done.seconds:.2f} of the time" if done.seconds else ""
         best = f"; no schedule could take less than {done.bound_seconds:.0f} s{ratio}"
-    lines.append("")
-    if not done.steps:
-        return "Nothing changes: no pod is replaced, started or drained."
-    lines.append(
+    lines += [
+        "",
         f"About {done.seconds:.0f} s{best}. "
         f"{done.replaced} pods drained, never fewer than {done.least_serving} serving, never more than "
-        f"{done.most_pods} pods."
-    )
-    return "\n".join(lines)
+        f"{done.most_pods} pods.",
+    ]
+    return lines

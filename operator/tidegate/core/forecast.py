@@ -228,6 +228,8 @@ def play(s: Snapshot, assume: Assumptions) -> Forecast:
             done_at = world.s.now
         steps += [Step(world.s.now - began, text, alive, serving) for text in told if text]
     view = plan(world.s).view
+    if view.paused:
+        raise Stuck("spec.rollout.paused holds it: set it to false, or plan with false to see what would follow")
     if view.target is None or view.old_pods or len(view.serving) != view.amounts.replicas:
         raise Stuck("; ".join(str(f) for f in view.findings) or "the plan waits although nothing fails")
     e = world.s.spec.drain.propagation_seconds
