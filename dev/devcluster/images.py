@@ -60,6 +60,14 @@ RECIPES = {
         entrypoint=("python", "-m", "apps.server"),
         tags=("v1", "v2", "v3", "v4", "v5"),
     ),
+    # A real engine that knows nothing of Tidegate, and the client libraries that people call it with.
+    "engine": Recipe(
+        repository="tidegate-engine",
+        package=CHECKOUT / "tests" / "engine",
+        requirements=CHECKOUT / "requirements" / "engine.txt",
+        entrypoint=("python", "-m", "engine.server"),
+        tags=("v1", "v2"),
+    ),
 }
 
 
