@@ -165,7 +165,7 @@ def run_one(client: Any, kind: str, tokens: int, book: Book) -> None:
     try:
         client.stream(tokens, answer)
         line = judged(answer, tokens)
-    except Exception as error:  # noqa: BLE001 - every way in which a client can fail is a result
+    except Exception as error:  # every way in which a client can fail is a result
         line = failed(error, answer, tokens)
     book.end({"client": kind, **line})
 

@@ -1,4 +1,4 @@
-"""A real llama.cpp server as people run it: it knows nothing of Tidegate, has no drain, and on SIGTERM cuts its streams.
+"""A real llama.cpp server as people run it: it knows nothing of Tidegate, and on SIGTERM it cuts its streams.
 
 The engine's own C++ server runs inside this process, with its /health, /metrics and /v1 routes, on a model made at the
 start. SIGTERM is left to its default: the process ends at once.
