@@ -163,7 +163,178 @@ FOREIGN_REFUSALS = [
     ),
 ]
 
+
+def behind(**fields: Any) -> dict[str, Any]:
+    """A service behind the gateway; fields of spec.gateway, those with a dot written with __."""
+    given = {f"gateway.{key.replace('__', '.')}": value for key, value in fields.items()}
+    return {"drain.mode": "Gateway", "template.spec.containers.0.ports": PLAIN_PORTS} | given
+
+
+PLAIN_PORTS = [{"name": "http", "containerPort": 8000}]
+AMOUNTS = (
+    ("requests", "cpu", "0.5"),
+    ("requests", "memory", 134_217_728),
+    ("limits", "cpu", 2),
+    ("limits", "memory", "1.5Gi"),
+)
+ROUTES = [{"pathPrefix": "/v1/embeddings", "timeouts": {"totalSeconds": 10}}]
+GATEWAY_REFUSALS = [
+    Refusal(
+        "a gateway where the service drains itself",
+        "spec.gateway",
+        {"gateway": {}},
+        behind() | {"gateway": {}},
+        "remove it, or set drain.mode to Gateway",
+    ),
+    Refusal(
+        "an engine where the service drains itself",
+        "spec.engine",
+        {"engine": "Custom"},
+        behind() | {"engine": "Custom"},
+        "remove it, or set drain.mode to Gateway",
+    ),
+    Refusal(
+        "a drain port of the service's own behind the gateway",
+        "spec.drain.native",
+        behind() | {"drain.native": {"port": 9901}},
+        {"drain.native": {"port": 9901}},
+        "remove it, or set mode to Native",
+    ),
+    Refusal(
+        "an engine that is not known",
+        "spec.engine",
+        behind() | {"engine": "vLLM"},
+        behind() | {"engine": "VLLM"},
+        'supported values: "VLLM", "SGLang", "TGI", "LlamaCpp", "Custom"',
+        "must be 'VLLM', 'SGLang', 'TGI', 'LlamaCpp' or 'Custom'",
+    ),
+    Refusal(
+        "a readiness port behind the gateway",
+        "spec.probes.readiness.port",
+        behind() | {"probes.readiness.port": "http"},
+        behind() | {"probes.readiness.path": "/ready", "probes.liveness.port": "http"},
+        "put a readinessProbe for that port into template",
+    ),
+    Refusal(
+        "an engine at the port where the gateway listens",
+        "spec.gateway.listenPort",
+        behind() | {"port": 9900},
+        behind(listenPort=9902) | {"port": 9900},
+        "set it to a free one",
+    ),
+    Refusal(
+        "an engine at the port of the contract",
+        "spec.gateway.adminPort",
+        behind() | {"port": 9901},
+        behind(adminPort=9902) | {"port": 9901},
+        "set it to a free one",
+    ),
+    Refusal(
+        "the contract on the port that carries requests",
+        "spec.gateway.adminPort",
+        behind(listenPort=9901),
+        behind(listenPort=9901, adminPort=9900),
+        "must be another port than listenPort",
+    ),
+    Refusal(
+        "a port that needs root",
+        "spec.gateway.listenPort",
+        behind(listenPort=80),
+        behind(listenPort=1024),
+        "should be greater than or equal to 1024",
+        "must be at least 1024",
+    ),
+    Refusal(
+        "an admin port that is none",
+        "spec.gateway.adminPort",
+        behind(adminPort=65_536),
+        behind(adminPort=65_535),
+        "should be less than or equal to 65535",
+        "must be at most 65535",
+    ),
+    Refusal(
+        "an image that is a URL",
+        "spec.gateway.image",
+        behind(image="https://r.example/g:1 "),
+        behind(image="r.example:5000/a/g:1@sha256:00"),
+        "must be the reference of an image",
+    ),
+    Refusal(
+        "a pull policy misspelt",
+        "spec.gateway.imagePullPolicy",
+        behind(imagePullPolicy="IfMissing"),
+        behind(imagePullPolicy="IfNotPresent"),
+        'supported values: "Always", "IfNotPresent", "Never"',
+        "must be 'Always', 'IfNotPresent' or 'Never'",
+    ),
+    *(
+        Refusal(
+            f"an amount of {second} in {first} that is none",
+            f"spec.gateway.resources.{first}.{second}",
+            behind(resources={first: {second: "1e3 MB"}}),
+            behind(resources={first: {second: good}}),
+            "must be a quantity such as 500m",
+        )
+        for first, second, good in AMOUNTS
+    ),
+    Refusal(
+        "a warm-up of another host",
+        "spec.gateway.warmup.path",
+        behind(warmup={"path": "http://engine/v1/completions"}),
+        behind(warmup={"path": "/v1/completions", "body": "{}"}),
+        "must start with '/'",
+    ),
+    Refusal(
+        "a warm-up without a path",
+        "spec.gateway.warmup.path",
+        behind(warmup={"body": "{}"}),
+        behind(warmup={"path": "/"}),
+        "Required value",
+        "is required",
+    ),
+    Refusal(
+        "no time to connect",
+        "spec.gateway.timeouts.connectSeconds",
+        behind(timeouts={"connectSeconds": 0}),
+        behind(timeouts={"connectSeconds": 1, "idleSeconds": 0, "totalSeconds": 0}),
+        "should be greater than or equal to 1",
+        "must be at least 1",
+    ),
+    Refusal(
+        "a negative idle time",
+        "spec.gateway.timeouts.idleSeconds",
+        behind(timeouts={"idleSeconds": -1}),
+        behind(timeouts={"idleSeconds": 0}),
+        "should be greater than or equal to 0",
+        "must be at least 0",
+    ),
+    Refusal(
+        "a route to another host",
+        "spec.gateway.routes[0].pathPrefix",
+        behind(routes=[{"pathPrefix": "v1", "timeouts": {}}]),
+        behind(routes=ROUTES),
+        "must start with '/'",
+    ),
+    Refusal(
+        "a route that says nothing",
+        "spec.gateway.routes[0].timeouts",
+        behind(routes=[{"pathPrefix": "/v1"}]),
+        behind(routes=[{"pathPrefix": "/v1", "timeouts": {}}]),
+        "Required value",
+        "is required",
+    ),
+    Refusal(
+        "a total time in milliseconds",
+        "spec.gateway.routes[0].timeouts.totalSeconds",
+        behind(routes=[{"pathPrefix": "/v1", "timeouts": {"totalSeconds": 604_801}}]),
+        behind(routes=[{"pathPrefix": "/v1", "timeouts": {"totalSeconds": 604_800}}]),
+        "should be less than or equal to 604800",
+        "must be at most 604800",
+    ),
+]
+
 REFUSALS = [
+    *GATEWAY_REFUSALS,
     Refusal("no port", "spec.port", {"port": ABSENT}, {"port": 8000}, "Required value", "is required"),
     Refusal("no template", "spec.template", {"template": ABSENT}, {}, "Required value", "is required"),
     Refusal("no drain", "spec.drain", {"drain": ABSENT}, {}, "Required value", "is required"),
@@ -171,10 +342,10 @@ REFUSALS = [
     Refusal(
         "a mode of a later version",
         "spec.drain.mode",
+        {"drain.mode": "Metrics"},
         {"drain.mode": "Gateway"},
-        {"drain.mode": "Native"},
-        'supported values: "Native"',
-        "must be 'Native'",
+        'supported values: "Native", "Gateway"',
+        "must be 'Native' or 'Gateway'",
     ),
     Refusal(
         "onExpiry misspelt",

@@ -66,12 +66,20 @@ class Reconciler:
     """Reconciles keys `namespace/name`."""
 
     def __init__(
-        self, cluster: Cluster, store: Store, keys: DrainKeys, sessions: Sessions, tell: Told, now: Callable[[], float]
+        self,
+        cluster: Cluster,
+        store: Store,
+        keys: DrainKeys,
+        sessions: Sessions,
+        tell: Told,
+        now: Callable[[], float],
+        gateway_image: str,
     ) -> None:
         self._cluster, self._store, self._keys, self._sessions = cluster, store, keys, sessions
         self._tell, self._now = tell, now
         self._executor = Executor(cluster, store, keys, tell)
         self._memory: dict[str, _Memory] = {}
+        self._gateway_image = gateway_image
         self.locks_missing: tuple[str, ...] = ()
 
     async def check_locks(self) -> None:
@@ -148,6 +156,7 @@ class Reconciler:
             readings=self._sessions.readings_of(key),
             troubles=self._sessions.troubles_of(key),
             locks_missing=self.locks_missing,
+            gateway_image=self._gateway_image,
             has_secret=secret,
             refused=memory.refusal,
             rejected=memory.refused if stands else (),

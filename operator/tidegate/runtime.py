@@ -55,7 +55,7 @@ WATCHED: Final[tuple[tuple[Kind, str], ...]] = (
 class Operator:
     """Everything of one operator process; `run` ends with the process."""
 
-    def __init__(self, cluster: ApiCluster, instance: str, liveness: str | None) -> None:
+    def __init__(self, cluster: ApiCluster, instance: str, liveness: str | None, gateway_image: str) -> None:
         self._cluster = cluster
         self._liveness = liveness
         self._queue = KeyedQueue()
@@ -71,7 +71,7 @@ class Operator:
             time.time,
         )
         tell = EventRecorder(cluster, "tidegate", instance, time.time)
-        self._reconciler = Reconciler(cluster, self._store, keys, self._sessions, tell, time.time)
+        self._reconciler = Reconciler(cluster, self._store, keys, self._sessions, tell, time.time, gateway_image)
         self._swept = asyncio.Event()
         self._last_sweep = time.monotonic()
 
@@ -242,11 +242,11 @@ async def _login(settings: kopf.OperatorSettings, **_: Any) -> kopf.ConnectionIn
     )
 
 
-async def run(liveness: str | None) -> None:
+async def run(liveness: str | None, gateway_image: str) -> None:
     """Connect and run one operator; raises `ClusterError` when there is no cluster."""
     instance = os.environ.get("POD_NAME") or socket.gethostname()
     cluster = await connect(f"tidegate/{__version__}")
     try:
-        await Operator(cluster, instance, liveness).run()
+        await Operator(cluster, instance, liveness, gateway_image).run()
     finally:
         await cluster.close()

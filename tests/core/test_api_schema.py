@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -135,11 +136,12 @@ def test_every_rule_of_the_spec_has_a_spec_that_it_refuses():
         for path, node in nodes({"properties": {"spec": open_api_schema()["properties"]["spec"]}})
         for validation in node.get("x-kubernetes-validations", ())
     }
-    untried = {(at, message) for at, message in rules if not any(r.at == at and r.says in message for r in REFUSALS)}
+    tried = [(re.sub(r"\[\d+\]", "[]", row.at), row.says) for row in REFUSALS]
+    untried = {(at, text) for at, text in rules if not any(at == field and says in text for field, says in tried)}
     assert untried == set() and len(rules) >= 20
 
 
-@pytest.mark.parametrize("field", ["engine", "gateway", "drain.grace.rollOnDrift"])
+@pytest.mark.parametrize("field", ["drain.grace.rollOnDrift"])
 def test_what_cannot_be_done_yet_is_not_in_the_schema(field: str):
     assert f".spec.{field}" not in {path for path, _ in nodes(open_api_schema())}
 

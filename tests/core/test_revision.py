@@ -10,7 +10,9 @@ from tidegate.api.drain import Drain
 from tidegate.api.resource import LLMServiceSpec, Rollout
 from tidegate.core import revision
 
-IN = {"template", "container", "port", "probes", "drain.mode", "drain.native", "rollout.restartedAt"}
+IN = {
+    "template", "container", "port", "probes", "engine", "drain.mode", "drain.native", "gateway", "rollout.restartedAt",
+}  # fmt: skip
 
 
 def fields() -> set[str]:

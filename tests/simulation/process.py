@@ -40,7 +40,14 @@ class OperatorProcess(Operator):
     """One run of the operator: everything it holds dies with it."""
 
     def __init__(
-        self, loop: VirtualLoop, server: Server, cluster: SimulatedCluster, network: Network, rng: Random, name: str
+        self,
+        loop: VirtualLoop,
+        server: Server,
+        cluster: SimulatedCluster,
+        network: Network,
+        rng: Random,
+        name: str,
+        gateway_image: str,
     ) -> None:
         # Not the parent's: that one opens sockets and reads the machine's clock.
         self._loop, self._server, self._rng = loop, server, rng
@@ -56,7 +63,7 @@ class OperatorProcess(Operator):
             loop.now,
         )
         tell = EventRecorder(cluster, "tidegate", name, loop.now)
-        self._reconciler = Reconciler(cluster, self._store, keys, self._sessions, tell, loop.now)
+        self._reconciler = Reconciler(cluster, self._store, keys, self._sessions, tell, loop.now, gateway_image)
         self.basis: dict[str, Snapshot] = {}
         """By key, what the pass that runs, or ran last, has decided on."""
         execute = self._reconciler._executor.execute

@@ -84,6 +84,8 @@ class World:
         self.weather = Weather()
         self.sent: list[Write] = []
         self.restart_after = 2.0
+        self.gateway_image = names.GATEWAY_IMAGE
+        """What the operator that starts next is told."""
         self.deaths = 0
         self.operator: OperatorProcess | None = None
         self._ours = FaultsOfOurs()
@@ -203,7 +205,13 @@ class World:
         cluster = SimulatedCluster(self.loop, self.server, self.faults, self.sent, self._died)
         number = self.deaths
         self.operator = OperatorProcess(
-            self.loop, self.server, cluster, self.network, Random(self.seed + 7 + number), f"operator-{number}"
+            self.loop,
+            self.server,
+            cluster,
+            self.network,
+            Random(self.seed + 7 + number),
+            f"operator-{number}",
+            self.gateway_image,
         )
         self.operator.start(lambda: self.weather)
 

@@ -23,7 +23,7 @@ KINDS = [kind for kind, _ in WATCHED]
 async def operator() -> AsyncIterator[Operator]:
     """The real one; its client has no server, and nothing here calls one."""
     cluster = ApiCluster(ApiClient(configuration=Configuration()))
-    made = Operator(cluster, "here", None)
+    made = Operator(cluster, "here", None, names.GATEWAY_IMAGE)
     yield made
     await made._sessions.close()
     await made._client.aclose()

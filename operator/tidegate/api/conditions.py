@@ -56,6 +56,8 @@ class Reason(StrEnum):
     READINESS_BY_PORT = "ReadinessByPort"
     PRE_STOP_SLEEPS = "PreStopSleeps"
     SELECTOR_WITHOUT_STATE = "SelectorWithoutState"
+    PORTS_BESIDE_GATEWAY = "PortsBesideGateway"
+    FLAGS_MISSING = "FlagsMissing"
 
 
 class ConditionStatus(StrEnum):

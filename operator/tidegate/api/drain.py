@@ -15,6 +15,7 @@ class DrainMode(StrEnum):
     """Who is asked whether a pod still holds work."""
 
     NATIVE = "Native"
+    GATEWAY = "Gateway"
 
 
 class OnExpiry(StrEnum):
@@ -51,7 +52,8 @@ class Drain(Model):
     """How a pod is emptied before it goes."""
 
     mode: DrainMode
-    """Who counts the work of a pod: Native, the service itself, by the drain contract or an endpoint of its own."""
+    """Who counts the work of a pod: Native, the service itself, by the drain contract or an endpoint of its own;
+    Gateway, a sidecar that Tidegate puts in front of an engine which knows nothing of drains."""
     budget_seconds: int = bounded(1800, 1, WEEK)
     """Seconds that the operator waits for a pod before onExpiry; absent: 1800."""
     on_expiry: OnExpiry = OnExpiry.RELEASE
@@ -71,6 +73,13 @@ class Drain(Model):
     """Mode Native: where the service is reached."""
 
     rules: ClassVar = (
+        Rule(
+            field="native",
+            cel="!has(self.native) || self.mode == 'Native'",
+            message="says where a service that drains itself is reached: remove it, or set mode to Native; the "
+            "gateway's ports are in spec.gateway",
+            holds=lambda drain: drain.mode is DrainMode.NATIVE or "native" not in drain.model_fields_set,
+        ),
         Rule(
             field="flushSeconds",
             cel="(has(self.flushSeconds) ? self.flushSeconds : 5) < "

@@ -14,9 +14,10 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, StrictBool
 
-from tidegate.api.drain import Drain
+from tidegate.api.drain import Drain, DrainMode
 from tidegate.api.errors import InvalidSpec
-from tidegate.api.names import API_VERSION, KIND
+from tidegate.api.gateway import Engine, Gateway
+from tidegate.api.names import API_VERSION, CONTRACT_PORT, GATEWAY_PORT, KIND
 from tidegate.api.ports import IntOrString, PortRef
 from tidegate.api.probes import Probe, Probes
 from tidegate.api.rules import DAY, WEEK, Model, Rule, bounded, unknown_fields
@@ -188,6 +189,28 @@ def _port_of(probe: Probe | None) -> int | str | None:
     return probe.port if probe else None
 
 
+def _with_gateway(field: str, what: str) -> Rule:
+    """A field that means something only where the gateway is."""
+    return Rule(
+        field=field,
+        cel=f"!has(self.{field}) || self.drain.mode == 'Gateway'",
+        message=f"{what}: remove it, or set drain.mode to Gateway",
+        holds=lambda spec: spec.drain.mode is DrainMode.GATEWAY or field not in spec.model_fields_set,
+    )
+
+
+def _free_port(field: str, default: int, read: Callable[[Gateway], int]) -> Rule:
+    """A port of the gateway's that the engine does not have: both listen in one pod."""
+    given = f"(has(self.gateway) && has(self.gateway.{field}) ? self.gateway.{field} : {default})"
+    return Rule(
+        field=f"gateway.{field}",
+        cel=f"self.drain.mode != 'Gateway' || type(self.port) != int || self.port != {given}",
+        message=f"(absent: {default}) must be another port than spec.port, since gateway and engine listen in the same "
+        "pod: set it to a free one",
+        holds=lambda spec: spec.drain.mode is not DrainMode.GATEWAY or spec.port != read(spec.gateway),
+    )
+
+
 class LLMServiceSpec(Model):
     """What the service should be."""
 
@@ -200,6 +223,9 @@ class LLMServiceSpec(Model):
     template: Annotated[dict[str, Any], Verbatim(PodTemplate)]
     """An ordinary pod template. terminationGracePeriodSeconds and the serving container's preStop hook are set by
     Tidegate: leave them out."""
+    engine: Engine = Engine.CUSTOM
+    """What stands behind the gateway, so that probes and the flags it needs are known; absent: Custom. Only with
+    drain.mode: Gateway."""
     service: Service = Service()
     """The Service in front of the pods that serve."""
     rollout: Rollout = Rollout()
@@ -208,6 +234,8 @@ class LLMServiceSpec(Model):
     """How a pod is emptied before it goes."""
     probes: Probes = Probes()
     """Probes of the serving container. A probe in the template itself wins."""
+    gateway: Gateway = Gateway()
+    """The sidecar that counts requests for an engine. Only with drain.mode: Gateway."""
     disruption: Disruption = Disruption()
     """How node drains are treated."""
 
@@ -231,6 +259,18 @@ class LLMServiceSpec(Model):
         _named_port("admin", "probes.startup.port", lambda spec: _port_of(spec.probes.startup)),
         _named_port("admin", "probes.readiness.port", lambda spec: _port_of(spec.probes.readiness)),
         _named_port("admin", "probes.liveness.port", lambda spec: _port_of(spec.probes.liveness)),
+        _with_gateway("engine", "says what stands behind the gateway"),
+        _with_gateway("gateway", "describes the gateway's container"),
+        _free_port("listenPort", GATEWAY_PORT, lambda gateway: gateway.listen_port),
+        _free_port("adminPort", CONTRACT_PORT, lambda gateway: gateway.admin_port),
+        Rule(
+            field="probes.readiness.port",
+            cel="self.drain.mode != 'Gateway' || !has(self.probes) || !has(self.probes.readiness) || "
+            "!has(self.probes.readiness.port)",
+            message="with drain.mode: Gateway it is the gateway that asks the engine, on spec.port: remove it, or put "
+            "a readinessProbe for that port into template",
+            holds=lambda spec: spec.drain.mode is not DrainMode.GATEWAY or _port_of(spec.probes.readiness) is None,
+        ),
     )
 
     @classmethod

@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
 import signal
 import sys
+
+from tidegate.api import names
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -17,6 +20,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         default="http://0.0.0.0:8080/healthz",
         metavar="URL",
         help="where to answer liveness probes (default %(default)s); empty for nowhere",
+    )
+    parser.add_argument(
+        "--gateway-image",
+        default=os.environ.get("TIDEGATE_GATEWAY_IMAGE") or names.GATEWAY_IMAGE,
+        metavar="IMAGE",
+        help="image of gateways for which spec.gateway names none (default %(default)s, or TIDEGATE_GATEWAY_IMAGE); "
+        "another one rolls no pod",
     )
     parser.add_argument("--verbose", action="store_true", help="log kopf's own doings too")
     parser.set_defaults(run=run)
@@ -34,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         for name in ("kopf", "httpx", "httpcore", "aiohttp.access"):
             logging.getLogger(name).setLevel(logging.WARNING)
     try:
-        asyncio.run(serve(args.liveness or None))
+        asyncio.run(serve(args.liveness or None, args.gateway_image))
     except ClusterError as error:
         print(f"tidegate operator: {error}", file=sys.stderr)
         return 1

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from tidegate.api import names
 from tidegate.api.errors import ClusterError, Conflict, NotFound, Rejected, TemplateRefused, TidegateError
 from tidegate.core import actions as a
-from tidegate.core import render
+from tidegate.core import render, sidecar
 from tidegate.core.grace import grace_period
 from tidegate.core.model import Snapshot
 
@@ -86,7 +86,7 @@ class Executor:
     async def _create(self, s: Snapshot, action: a.CreateRevision) -> None:
         owner = _owner(s)
         prestop = await self._keys.prestop_key(owner, action.revision)
-        revision = render.Revision(action.revision, action.source, grace_period(s.spec), prestop)
+        revision = render.Revision(action.revision, action.source, grace_period(s.spec), prestop, s.gateway_image)
         body = render.deployment(owner, s.spec, revision, action.replicas)
         name = render.deployment_name(owner, action.revision)
         if action.refresh:
@@ -97,8 +97,10 @@ class Executor:
         try:
             await self._apply(name, s.namespace, body, dry_run=True)
         except Rejected as error:
-            # The Deployment's spec.template is the user's spec.template: fields need no translation.
-            raise TemplateRefused(error.causes or [("", str(error))]) from error
+            # The Deployment's spec.template is the user's spec.template: only the gateway is called otherwise there.
+            template = body["spec"]["template"]
+            causes = [(sidecar.blamed(field, template), text) for field, text in error.causes]
+            raise TemplateRefused(causes or [("", str(error))]) from error
         self._store.put(DEPLOYMENTS, await self._apply(name, s.namespace, body, dry_run=False))
         if not action.refresh:
             await self._tell(s, "NewRevision", f"Created Deployment {name} with {action.replicas} replicas")

@@ -36,6 +36,7 @@ def pod(raw: Raw) -> Pod:
         unschedulable=scheduled.get("message", "") if scheduled.get("reason") == "Unschedulable" else "",
         any_running=any("running" in (c.get("state") or {}) for c in everything),
         container=_serving_status(everything, serving),
+        gateway=next((_container(c) for c in everything if c.get("name") == names.GATEWAY), None),
         drain=_drain(annotations.get(names.DRAIN)),
         outcome=_outcome(annotations.get(names.OUTCOME)),
         release=annotations.get(names.RELEASE, "").strip(),

@@ -48,7 +48,7 @@ def refresh(draft: Draft) -> None:
 def outdated(view: View, target: Deployment) -> bool:
     """Whether today's operator and drain numbers would render this revision in another way."""
     owner = render.Owner(view.s.namespace, view.s.name, view.s.uid)
-    return target.rendered != render.digest(owner, view.s.spec, target.revision)
+    return target.rendered != render.digest(owner, view.s.spec, target.revision, view.s.gateway_image)
 
 
 def prune(draft: Draft) -> None:

@@ -10,7 +10,7 @@ from tidegate.api import names
 from tidegate.api.conditions import ConditionType, Reason
 from tidegate.api.drain import OnExpiry
 
-from . import foreign, template, times
+from . import bystanders, foreign, template, times
 from .children import outdated
 from .grace import grace_period
 from .model import Pod
@@ -269,6 +269,8 @@ def _further(plan: Plan) -> Iterable[Condition]:
             f"Service {', '.join(s.foreign_services)} selects these pods without {names.STATE}: a draining pod stays "
             f"in it until its readiness fails; add {names.STATE}: {names.SERVING} to its selector",
         )
+    for kind, reason, text in bystanders.told(s.spec):
+        yield Condition(kind, True, reason, text)
 
 
 def _own_readiness(container: str) -> Verdict:
@@ -299,9 +301,10 @@ def _unreachable(view: View) -> str:
         return f"No pod has answered {call}; no pod is drained"
     pod = by_age(pods)[0]
     trouble = view.s.troubles[pod.uid]
+    port = "spec.gateway.adminPort" if template.has_gateway(view.s.spec) else "spec.drain.native.port"
     return (
         f"No pod answers {foreign.asked_by(pod)}; {pod.name} at {pod.ip}:{pod.contract_port}: {trouble.detail}. No pod "
         "is drained. "
-        "Check spec.drain.native.port, NetworkPolicies and strict mTLS on that port; to roll all the same, annotate "
+        f"Check {port}, NetworkPolicies and strict mTLS on that port; to roll all the same, annotate "
         f"the LLMService with {names.DRAIN_UNREACHABLE}: <reason>"
     )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tidegate.api import names
 from tidegate.api.foreign import Foreign
 from tidegate.api.resource import LLMServiceSpec
 
@@ -72,6 +73,8 @@ class Pod:
     any_running: bool = False
     """Whether any of its containers runs."""
     container: ContainerStatus = field(default_factory=ContainerStatus)
+    gateway: ContainerStatus | None = None
+    """Of the sidecar through which all requests come; None where there is none."""
     drain: DrainRecord | None = None
     outcome: OutcomeRecord | None = None
     release: str = ""
@@ -188,6 +191,8 @@ class Snapshot:
     locks_missing: tuple[str, ...] = ()
     foreign_services: tuple[str, ...] = ()
     """Services of others that select these pods without the state label."""
+    gateway_image: str = names.GATEWAY_IMAGE
+    """Image of gateways for which the spec names none: this operator's."""
     has_secret: bool = True
     live_service: Mapping[str, Any] | None = None
     live_budget: Mapping[str, Any] | None = None

@@ -11,14 +11,16 @@ from tidegate.api import names
 from tidegate.api.probes import Probe
 from tidegate.api.resource import DisruptionMode, LLMServiceSpec
 
-from . import foreign
+from . import foreign, sidecar
+from .engines import PRESETS
 from .grace import GracePeriod
-from .template import REQUEST_PORT, port_number, serving_container, target_port
+from .template import REQUEST_PORT, contract_port, has_gateway, port_number, serving_container, target_port
 
 NO_DEADLINE: Final = 2147483647
 """progressDeadlineSeconds of the children: ours excludes the time spent draining, so theirs must never fire."""
 HOLD_ALL: Final = 2147483647
 """minAvailable that no count reaches: every eviction is answered 429."""
+KEY_MOUNT: Final = {"name": names.KEY_VOLUME, "mountPath": names.KEY_DIR, "readOnly": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,8 @@ class Revision:
     source: str
     grace: GracePeriod
     prestop_key: str
+    gateway_image: str = names.GATEWAY_IMAGE
+    """Image of gateways for which the spec names none."""
 
 
 def deployment_name(owner: Owner, revision: str) -> str:
@@ -121,7 +125,7 @@ def deployment(owner: Owner, spec: LLMServiceSpec, revision: Revision, replicas:
     labels = {names.REVISION: revision.hash}
     annotations = {
         names.SOURCE: revision.source,
-        names.RENDERED: digest(owner, spec, revision.hash),
+        names.RENDERED: digest(owner, spec, revision.hash, revision.gateway_image),
     } | replica_annotations(replicas, frozenset())
     return {
         "apiVersion": "apps/v1",
@@ -138,9 +142,9 @@ def deployment(owner: Owner, spec: LLMServiceSpec, revision: Revision, replicas:
     }
 
 
-def digest(owner: Owner, spec: LLMServiceSpec, revision: str) -> str:
+def digest(owner: Owner, spec: LLMServiceSpec, revision: str, gateway_image: str = names.GATEWAY_IMAGE) -> str:
     """Names what would be rendered today: without the key, a secret's, and the grace period, compared by itself."""
-    template = pod_template(owner, spec, Revision(revision, "", GracePeriod((), 0), ""))
+    template = pod_template(owner, spec, Revision(revision, "", GracePeriod((), 0), "", gateway_image))
     return hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -177,7 +181,7 @@ def pod_template(owner: Owner, spec: LLMServiceSpec, revision: Revision) -> dict
     metadata["annotations"] = (metadata.get("annotations") or {}) | {names.CONTAINER: serving["name"]}
     pod = template["spec"]
     pod["terminationGracePeriodSeconds"] = revision.grace.seconds
-    port = port_number(serving, spec.drain.native.port)
+    port = contract_port(spec, serving)
     endpoint = spec.drain.native.foreign
     if endpoint is None:
         pod.setdefault("volumes", []).append(
@@ -190,8 +194,16 @@ def pod_template(owner: Owner, spec: LLMServiceSpec, revision: Revision) -> dict
         lifecycle = container.setdefault("lifecycle", {})
         # One without a hook gets SIGTERM at once, while the others still stream.
         lifecycle.setdefault("preStop", hook)
-        if container["name"] == serving["name"]:
+        if container["name"] != serving["name"]:
+            continue
+        if has_gateway(spec):
+            _put_behind(container, spec, target_port(spec, serving))
+        else:
             _complete(container, spec, revision, port)
+    if has_gateway(spec):
+        held = sidecar.container(spec, serving, revision.gateway_image, _contract(spec, revision), KEY_MOUNT)
+        # The last: it starts right before the engine, and what the user starts before it, a mesh too, outlives it.
+        pod.setdefault("initContainers", []).append(held)
     return template
 
 
@@ -218,10 +230,9 @@ def _prestop(port: int | None, key: str) -> dict[str, Any]:
 def _complete(container: dict[str, Any], spec: LLMServiceSpec, revision: Revision, contract: int | None) -> None:
     _name_request_port(container, spec)
     if spec.drain.native.foreign is None:
-        container.setdefault("env", []).extend(_environment(spec, revision))
-        container.setdefault("volumeMounts", []).append(
-            {"name": names.KEY_VOLUME, "mountPath": names.KEY_DIR, "readOnly": True}
-        )
+        environment = [{"name": name, "value": str(value)} for name, value in _contract(spec, revision).items()]
+        container.setdefault("env", []).extend(environment)
+        container.setdefault("volumeMounts", []).append(dict(KEY_MOUNT))
         probes = _probes(spec, contract, names.LIVE_PATH, names.READY_PATH)
     else:
         # Nothing of its paths is known: that its port accepts is all that can be asked unless the user says more.
@@ -230,6 +241,19 @@ def _complete(container: dict[str, Any], spec: LLMServiceSpec, revision: Revisio
             del probes["livenessProbe"]
     for name, probe in probes.items():
         container.setdefault(name, probe)
+
+
+def _put_behind(container: dict[str, Any], spec: LLMServiceSpec, name: str) -> None:
+    """An engine behind the gateway: asked for its health by the kubelet, for its readiness by the gateway."""
+    preset = PRESETS[spec.engine]
+    probes = _probes(spec, port_number(container, spec.port), preset.path, None)
+    del probes["readinessProbe"]
+    if preset.path is None and spec.probes.liveness is None:
+        # A port that accepts says nothing of life.
+        del probes["livenessProbe"]
+    for key, probe in probes.items():
+        container.setdefault(key, probe | {"timeoutSeconds": preset.probe_seconds})
+    sidecar.take_port(container, spec, name)
 
 
 def _name_request_port(container: dict[str, Any], spec: LLMServiceSpec) -> None:
@@ -243,9 +267,10 @@ def _name_request_port(container: dict[str, Any], spec: LLMServiceSpec) -> None:
     declared["name"] = REQUEST_PORT
 
 
-def _environment(spec: LLMServiceSpec, revision: Revision) -> list[dict[str, str]]:
+def _contract(spec: LLMServiceSpec, revision: Revision) -> dict[str, object]:
+    """The contract's variables, for whoever speaks it."""
     drain = spec.drain
-    values: dict[str, object] = {
+    return {
         names.ENV_KEY_DIR: names.KEY_DIR,
         names.ENV_PRESTOP_KEY: revision.prestop_key,
         names.ENV_GRACE: revision.grace.seconds,
@@ -254,7 +279,6 @@ def _environment(spec: LLMServiceSpec, revision: Revision) -> list[dict[str, str
         names.ENV_FLUSH: drain.flush_seconds,
         names.ENV_STALLED_AFTER: drain.stalled_after_seconds,
     }
-    return [{"name": name, "value": str(value)} for name, value in values.items()]
 
 
 def _probes(spec: LLMServiceSpec, port: int | None, live: str | None, ready: str | None) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from tidegate.api.resource import LLMServiceSpec
 from . import template
 from .model import Deployment
 
-_TOP: Final = ("template", "container", "port", "probes")
+_TOP: Final = ("template", "container", "port", "probes", "engine", "gateway")
 _DRAIN: Final = ("mode", "native")
 _ROLLOUT: Final = ("restartedAt",)
 HASH_LENGTH: Final = 10

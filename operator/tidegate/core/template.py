@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from tidegate.api import names
+from tidegate.api.drain import DrainMode
 from tidegate.api.resource import LLMServiceSpec
 
-from . import foreign
+from . import foreign, sidecar
 from .finding import Finding as Finding
 from .finding import port_number as port_number
 
@@ -30,8 +31,20 @@ def pod_spec(spec: LLMServiceSpec) -> Mapping[str, Any]:
     return spec.template.get("spec") or {}
 
 
+def has_gateway(spec: LLMServiceSpec) -> bool:
+    """Whether a gateway stands in front of the serving container."""
+    return spec.drain.mode is DrainMode.GATEWAY
+
+
+def contract_port(spec: LLMServiceSpec, container: Mapping[str, Any]) -> int | None:
+    """The port at which a pod speaks the drain contract, or has its foreign endpoint."""
+    return spec.gateway.admin_port if has_gateway(spec) else port_number(container, spec.drain.native.port)
+
+
 def readiness_ignores_drains(spec: LLMServiceSpec, container: Mapping[str, Any]) -> bool:
     """Whether the readiness that will be in force does not ask the drain contract, or whoever knows of drains."""
+    if has_gateway(spec):
+        return False
     if spec.drain.native.foreign is not None:
         return foreign.readiness_is_a_port(spec, container)
     own = container.get("readinessProbe")
@@ -140,6 +153,9 @@ def _container_findings(spec: LLMServiceSpec, container: Mapping[str, Any], path
         yield Finding(
             "spec.port", f"container {container.get('name')} declares no port named {spec.port}", "add it to its ports"
         )
+    if has_gateway(spec):
+        yield from sidecar.findings(spec, container, target_port(spec, container))
+        return
     if port_number(container, spec.drain.native.port) is None:
         yield Finding(
             "spec.drain.native.port",

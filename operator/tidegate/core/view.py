@@ -10,7 +10,7 @@ from tidegate.api.resource import WhenNoCapacity
 
 from . import amounts, revision, template
 from .amounts import Amounts
-from .model import Deployment, Pod, Snapshot
+from .model import ContainerStatus, Deployment, Pod, Snapshot
 
 FRESH_SECONDS: Final = 10.0
 """A reading older than this does not choose victims."""
@@ -151,6 +151,9 @@ class View:
         """Unknown is never zero: only a container that does not run or has not started proves an empty pod."""
         if not pod.any_running or not pod.container.running or not pod.container.started:
             return True
+        if pod.gateway is not None and not pod.gateway.running:
+            # Whatever came through it ended with it.
+            return True
         reading = self.s.readings.get(pod.uid)
         return reading is not None and reading.state == "starting" and self.s.now - reading.at <= 1 and not pod.ready
 
@@ -162,9 +165,14 @@ class View:
 
 def failure(pod: Pod) -> str:
     """The container's own reason for not coming up, or nothing."""
-    c = pod.container
     if pod.ready or pod.state != names.SERVING:
         return ""
+    before = _failure(pod.gateway) if pod.gateway is not None else ""
+    # Its engine waits for it.
+    return f"container {names.GATEWAY}: {before}" if before else _failure(pod.container)
+
+
+def _failure(c: ContainerStatus) -> str:
     crash = ""
     if c.restarts and c.exit_code is not None:
         crash = f"container exited with code {c.exit_code} ({c.exit_reason or 'Error'}), restarted {c.restarts} times"

@@ -1,0 +1,146 @@
+"""The gateway that Tidegate puts in front of an engine, in the engine's own pod: image, ports, limits of time."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from tidegate.api.names import CONTRACT_PORT, GATEWAY_PORT
+from tidegate.api.ports import IntOrString
+from tidegate.api.probes import ProbePath
+from tidegate.api.rules import WEEK, Model, Rule, bounded
+
+IMAGE = r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$"
+QUANTITY = r"^[0-9]+([.][0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
+
+
+class Engine(StrEnum):
+    """What stands behind the gateway."""
+
+    VLLM = "VLLM"
+    SGLANG = "SGLang"
+    TGI = "TGI"
+    LLAMA_CPP = "LlamaCpp"
+    CUSTOM = "Custom"
+
+
+class PullPolicy(StrEnum):
+    """When the kubelet pulls the gateway's image."""
+
+    ALWAYS = "Always"
+    IF_NOT_PRESENT = "IfNotPresent"
+    NEVER = "Never"
+
+
+Quantity = Annotated[
+    IntOrString,
+    Rule(
+        cel=f"type(self) == int ? self >= 0 : self.matches(r'{QUANTITY}')",
+        message='must be a quantity such as 500m, "0.5" or 256Mi: write a fraction in quotes, and no exponent',
+        holds=lambda value: value >= 0 if isinstance(value, int) else bool(re.fullmatch(QUANTITY, value)),
+    ),
+]
+
+
+class ResourceList(Model):
+    """Amounts of CPU and memory."""
+
+    cpu: Quantity | None = None
+    """Amount of CPU."""
+    memory: Quantity | None = None
+    """Amount of memory."""
+
+
+class Resources(Model):
+    """What the gateway asks of its node. A CPU limit would add to the time of every token."""
+
+    requests: ResourceList | None = None
+    """What is reserved; absent: 50m CPU and 64Mi memory."""
+    limits: ResourceList | None = None
+    """What it may not exceed; absent: nothing, unless a LimitRange of the namespace says otherwise."""
+
+
+class Warmup(Model):
+    """A request that the engine has to answer before the pod turns Ready."""
+
+    path: ProbePath
+    """Path of the request."""
+    body: Annotated[str, Field(max_length=65_536)] | None = None
+    """JSON text that is sent by POST; absent: the path is asked by GET."""
+
+
+def _seconds(low: int) -> Any:
+    return Field(ge=low, le=WEEK, strict=True)
+
+
+class Timeouts(Model):
+    """Three limits that are three different things. What is absent is the gateway's own, see docs/gateway.md."""
+
+    connect_seconds: Annotated[int, _seconds(1)] | None = None
+    """Seconds until the engine has taken a connection."""
+    idle_seconds: Annotated[int, _seconds(0)] | None = None
+    """Seconds between two pieces of an answer, and before its first; 0 means no limit."""
+    total_seconds: Annotated[int, _seconds(0)] | None = None
+    """Seconds for a whole request; 0 means no limit."""
+
+
+class Route(Model):
+    """Requests whose path begins in a certain way, with limits of their own."""
+
+    path_prefix: ProbePath
+    """How the path begins; of several that fit, the longest counts."""
+    timeouts: Timeouts
+    """Limits of these requests; what is absent comes from gateway.timeouts."""
+
+
+class Gateway(Model):
+    """The gateway's container. Everything here is optional."""
+
+    image: (
+        Annotated[
+            str,
+            Field(max_length=512),
+            Rule(
+                cel=f"self.matches(r'{IMAGE}')",
+                message="must be the reference of an image, such as registry.example.com/tidegate-gateway:0.1: "
+                "write it without scheme and spaces, or leave it out",
+                holds=lambda image: bool(re.fullmatch(IMAGE, image)),
+            ),
+        ]
+        | None
+    ) = None
+    """Image of the gateway; absent: the one that the operator was started with."""
+    image_pull_policy: PullPolicy | None = None
+    """When the image is pulled; absent: as Kubernetes decides by its tag."""
+    resources: Resources = Resources()
+    """Resources of the container."""
+    listen_port: int = bounded(GATEWAY_PORT, 1024, 65_535)
+    """Port at which the gateway takes requests; absent: 9900. The Service finds it under the name of spec.port."""
+    admin_port: int = bounded(CONTRACT_PORT, 1024, 65_535)
+    """Port at which the gateway speaks the drain contract; absent: 9901."""
+    warmup: Warmup | None = None
+    """A request that has to be answered before the pod turns Ready; absent: none."""
+    timeouts: Timeouts = Timeouts()
+    """Limits of time of every request."""
+    routes: Annotated[
+        tuple[Route, ...],
+        Field(
+            max_length=64,
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["pathPrefix"]},
+        ),
+    ] = ()
+    """Limits of time of requests to certain paths."""
+
+    rules: ClassVar = (
+        Rule(
+            field="adminPort",
+            cel=f"(has(self.adminPort) ? self.adminPort : {CONTRACT_PORT}) != "
+            f"(has(self.listenPort) ? self.listenPort : {GATEWAY_PORT})",
+            message=f"must be another port than listenPort (absent: adminPort {CONTRACT_PORT}, listenPort "
+            f"{GATEWAY_PORT}): the drain endpoint is never on the port that carries requests",
+            holds=lambda gateway: gateway.admin_port != gateway.listen_port,
+        ),
+    )
