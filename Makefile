@@ -76,5 +76,6 @@ clean: ## take the cluster down and remove what was made in the checkout
 
 lock: ## resolve pyproject.toml into the hashed requirements again (needs uv)
 	$(UV) pip compile pyproject.toml --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 --extra operator -o requirements/operator.txt
-	$(UV) pip compile pyproject.toml --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 --extra operator --group dev -o requirements/dev.txt
+	$(UV) pip compile pyproject.toml --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 --extra gateway --extra uvloop -o requirements/gateway.txt
+	$(UV) pip compile pyproject.toml --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 --extra operator --extra gateway --extra uvloop --group dev -o requirements/dev.txt
 	$(UV) pip compile pyproject.toml --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 --group engine -o requirements/engine.txt

@@ -13,7 +13,7 @@ from importlib import import_module
 
 from tidegate import __version__
 
-COMMANDS = ("operator", "crd", "plan", "estimate")
+COMMANDS = ("operator", "gateway", "crd", "plan", "estimate")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

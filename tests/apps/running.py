@@ -40,8 +40,7 @@ class Server:
 
     @property
     def events(self) -> list[dict[str, object]]:
-        path = self.directory / "pod-0.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return read_events(self.directory / "pod-0.jsonl")
 
     def named(self, event: str) -> list[dict[str, object]]:
         return [entry for entry in self.events if entry["event"] == event]
@@ -52,6 +51,18 @@ class Server:
             while len(found := self.named(event)) < count:  # noqa: ASYNC110  (another process writes it)
                 await asyncio.sleep(0.01)
         return found
+
+    @property
+    def keys(self) -> Path:
+        """Where its drain keys are read from."""
+        return self.directory / "keys"
+
+    async def begun(self, count: int = 1) -> None:
+        """Wait until so many streams have begun and are counted."""
+        await self.logged("stream-start", count)
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while (await self.state())["streams"] != count:  # noqa: ASYNC110  (another process counts)
+                await asyncio.sleep(0.01)
 
     async def call(self, method: str, path: str, body: object = None, key: str | None = KEY) -> Answered:
         """One call of the admin port on a connection of its own."""
@@ -97,6 +108,12 @@ class Server:
     async def exited(self) -> int:
         async with asyncio.timeout(LIMIT_SECONDS):
             return await self.process.wait()
+
+
+def read_events(path: Path) -> list[dict[str, object]]:
+    """The whole lines of a log of JSON objects; one that is being written is none yet."""
+    text = path.read_text() if path.exists() else ""
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
 async def call(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-LOCKS = ["requirements/operator.txt", "requirements/dev.txt"]
+LOCKS = ["requirements/operator.txt", "requirements/gateway.txt", "requirements/dev.txt"]
 # Written in two parts, so that this file does not contain what it looks for.
 FOREIGN_PATHS = re.compile(rb"/ro" rb"ot/|/wo" rb"rk/|/home/[a-z]")
 PACKAGE_HOSTS = re.compile(
@@ -67,11 +67,12 @@ def test_lock_file_pins_every_package_by_hash_and_names_no_index(name: str) -> N
     assert unpinned == []
 
 
-def test_what_the_operator_runs_on_is_what_was_tested() -> None:
+@pytest.mark.parametrize("name", ["operator", "gateway"])
+def test_what_is_shipped_runs_on_what_was_tested(name: str) -> None:
     def pins(name: str) -> set[str]:
-        return set(re.findall(r"^(\S+==\S+)", (CHECKOUT / name).read_text(), re.MULTILINE))
+        return set(re.findall(r"^(\S+==\S+)", (CHECKOUT / "requirements" / f"{name}.txt").read_text(), re.MULTILINE))
 
-    assert pins("requirements/operator.txt") <= pins("requirements/dev.txt")
+    assert pins(name) <= pins("dev")
 
 
 def test_shipped_code_does_not_import_tests_or_development_code() -> None:

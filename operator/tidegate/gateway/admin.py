@@ -1,0 +1,200 @@
+"""The admin port: the drain contract for the operator and the kubelet, readiness, liveness and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from urllib.parse import parse_qsl
+
+from tidegate.api.names import KEY_HEADER
+from tidegate.gateway import failures
+from tidegate.gateway.gateway import Gateway
+from tidegate.gateway.heads import END, MAX_HEAD_BYTES, HeadError, RequestHead, parse_request
+from tidegate.gateway.metrics import CONTENT_TYPE
+from tidegate.gateway.terms import DrainConflictError, DrainRequest, InvalidDrainError, State
+
+MAX_WAIT_SECONDS = 60.0
+MAX_BODY_BYTES = 64 * 1024
+CALL_SECONDS = 10.0
+"""For a caller to send a whole request, from the opening of its connection or the end of the last one."""
+_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|)", re.ASCII)
+_UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0}
+JSON = "application/json"
+
+
+class _Gone(Exception):
+    """The caller has closed its connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request of the admin port."""
+
+    head: RequestHead
+    query: Mapping[str, str]
+    body: bytes
+    reader: asyncio.StreamReader
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    status: int
+    body: bytes
+    headers: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def json(cls, status: int, document: Mapping[str, object]) -> Reply:
+        return cls(status, json.dumps(document).encode() + b"\n")
+
+    @classmethod
+    def error(cls, status: int, message: str, **more: object) -> Reply:
+        return cls.json(status, {"error": message, **more})
+
+
+class Admin:
+    """Answers calls. Nothing here is work or an arrival."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._drain = gateway.drain
+        self._server: asyncio.Server | None = None
+        self._routes: dict[tuple[bytes, str], Callable[[Call], Awaitable[Reply]]] = {
+            (b"POST", "/drain"): self._post,
+            (b"DELETE", "/drain"): self._delete,
+            (b"GET", "/drain"): self._get,
+            (b"GET", "/drain/prestop"): self._prestop,
+            (b"GET", "/readyz"): self._readyz,
+            (b"GET", "/livez"): self._livez,
+            (b"GET", "/metrics"): self._metrics,
+        }
+
+    async def listen(self) -> int:
+        """Open the port; returns its number. Raises OSError."""
+        admin = self._gateway.options.admin
+        self._server = await asyncio.start_server(self._converse, admin.host or None, admin.port, limit=MAX_HEAD_BYTES)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(
+            ConnectionError, TimeoutError, asyncio.IncompleteReadError, _Gone, asyncio.CancelledError
+        ):
+            while True:
+                try:
+                    async with asyncio.timeout(CALL_SECONDS):
+                        call = await self._read(reader)
+                    reply, close = await self._answer(call), not call.head.keep_alive
+                except HeadError as error:
+                    reply, close = Reply.error(error.status, str(error)), True
+                async with asyncio.timeout(CALL_SECONDS):
+                    writer.write(failures.response(reply.status, reply.body, close=close, headers=reply.headers))
+                    await writer.drain()
+                if close:
+                    break
+        with contextlib.suppress(OSError, RuntimeError):
+            writer.close()
+
+    async def _read(self, reader: asyncio.StreamReader) -> Call:
+        try:
+            raw = await reader.readuntil(END)
+        except asyncio.LimitOverrunError:
+            raise HeadError(431, "the head of the request is too long") from None
+        head = parse_request(raw)
+        if not 0 <= head.length <= MAX_BODY_BYTES:
+            raise HeadError(413, f"the body must have a Content-Length of at most {MAX_BODY_BYTES}")
+        query = dict(parse_qsl(head.target.partition(b"?")[2].decode("ascii"), keep_blank_values=True))
+        return Call(head, query, await reader.readexactly(head.length), reader)
+
+    async def _answer(self, call: Call) -> Reply:
+        path = call.head.path
+        if (path == "/drain" or path.startswith("/drain/")) and not self._allowed(call.head):
+            return Reply.error(401, f"the header {KEY_HEADER} is missing or wrong")
+        methods = [method.decode() for method, known in self._routes if known == path]
+        if not methods:
+            return Reply.error(404, f"no such path: {path}")
+        handler = self._routes.get((call.head.method, path))
+        if handler is None:
+            allow = ", ".join(methods)
+            error = Reply.error(405, f"{call.head.method.decode()} is not one of {allow}")
+            return Reply(405, error.body, (("Allow", allow),))
+        return await handler(call)
+
+    def _allowed(self, head: RequestHead) -> bool:
+        given, keys = head.get(KEY_HEADER.lower().encode()), self._gateway.keys
+        return keys.prestop_allowed(given) if head.path == "/drain/prestop" else keys.drain_allowed(given)
+
+    async def _post(self, call: Call) -> Reply:
+        try:
+            drain = DrainRequest.parse(json.loads(call.body))
+        except InvalidDrainError as error:
+            return Reply.error(400, str(error))
+        except (ValueError, RecursionError):
+            return Reply.error(400, "the body is not JSON")
+        self._drain.post(drain)
+        return Reply.json(202, self._drain.answer())
+
+    async def _delete(self, call: Call) -> Reply:
+        try:
+            self._drain.undrain(call.query.get("id"))
+        except DrainConflictError as error:
+            return Reply.error(409, str(error), **self._drain.answer())
+        return Reply.json(200, self._drain.answer())
+
+    async def _get(self, call: Call) -> Reply:
+        try:
+            wait = parse_wait(call.query.get("wait", "0s"))
+            since = int(call.query["since"]) if "since" in call.query else -1
+        except ValueError as error:
+            return Reply.error(400, f"wait or since: {error}")
+        contract = self._drain.contract
+        await self._until(call, lambda: contract.sequence > since or contract.state is State.SEALED, wait)
+        return Reply.json(200, self._drain.answer())
+
+    async def _prestop(self, call: Call) -> Reply:
+        self._drain.prestop()
+        await self._until(call, lambda: self._drain.contract.prestop_over(time.monotonic()), None)
+        return Reply.json(200, self._drain.answer())
+
+    async def _until(self, call: Call, condition: Callable[[], bool], seconds: float | None) -> None:
+        """Wait for the condition, at most `seconds`; raises _Gone when the caller does not stay."""
+        if condition() or seconds == 0:
+            return
+        # A caller that waits sends nothing more: whatever its socket brings is its end.
+        gone = asyncio.ensure_future(call.reader.read(1))
+        try:
+            async with asyncio.timeout(seconds):
+                while not condition():
+                    wake = asyncio.ensure_future(self._drain.changed().wait())
+                    try:
+                        await asyncio.wait((wake, gone), return_when=asyncio.FIRST_COMPLETED)
+                    finally:
+                        wake.cancel()
+                    if gone.done():
+                        raise _Gone
+        except TimeoutError:
+            pass
+        finally:
+            gone.cancel()
+
+    async def _readyz(self, _call: Call) -> Reply:
+        state = self._drain.contract.state
+        return Reply.json(200 if state is State.SERVING else 503, {"state": state.value})
+
+    async def _livez(self, _call: Call) -> Reply:
+        return Reply.json(200, {"state": self._drain.contract.state.value})
+
+    async def _metrics(self, _call: Call) -> Reply:
+        page = self._gateway.metrics.render(self._drain.answer())
+        return Reply(200, page, (("Content-Type", CONTENT_TYPE),))
+
+
+def parse_wait(text: str) -> float:
+    """`25s`, `500ms`, `1m` or bare seconds, capped at MAX_WAIT_SECONDS; raises ValueError."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text} is not a duration such as 25s")
+    return min(float(match[1]) * _UNITS[match[2]], MAX_WAIT_SECONDS)

@@ -1,0 +1,269 @@
+"""One client's connection: requests are read one at a time, and answered in their order."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+from tidegate.gateway import failures
+from tidegate.gateway.exchange import Exchange
+from tidegate.gateway.framing import Chunks, Counted, FramingError
+from tidegate.gateway.heads import CHUNKED, END, MAX_HEAD_BYTES, HeadError, RequestHead, parse_request
+from tidegate.gateway.upstream import VIEW
+
+if TYPE_CHECKING:
+    from tidegate.gateway.gateway import Gateway
+
+HEAD_SECONDS = 10.0
+"""From the first byte of a head to its last."""
+IDLE_SECONDS = 75.0
+"""How long a connection without a request is kept."""
+LINGER_SECONDS = 1.0
+"""Between our FIN and the close: closing over unread bytes would send a reset, which can overtake the answer."""
+SEND_BUFFER_BYTES = 64 * 1024
+MAX_AHEAD_BYTES = 64 * 1024
+_TOKEN = frozenset(b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+
+
+class ClientConnection(asyncio.BufferedProtocol):
+    """Reads requests, and hands the bytes of their bodies to the exchange that is under way."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.paused = False
+        """Whether the client does not take what is sent."""
+        self.eof = False
+        self.sent = 0
+        self._gateway = gateway
+        self._transport: asyncio.Transport | None = None
+        self._exchange: Exchange | None = None
+        self._body: Chunks | Counted | None = None
+        self._input = b""
+        self._switched = False
+        self._closing = False
+        self._holds: set[str] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._in_head = False
+
+    # -- what the transport calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are no subclasses of asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
+        # A request is over when the kernel has its last byte: no buffer of our own, and a small one of the kernel's.
+        self._transport.set_write_buffer_limits(high=0)
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+        self._gateway.opened(self)
+        self._await(IDLE_SECONDS, self.close)
+
+    def get_buffer(self, _sizehint: int) -> memoryview:
+        return VIEW
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._closing:
+            return
+        data = bytes(VIEW[:nbytes])
+        if self._body is not None:
+            self._take_body(data)
+        elif self._exchange is None:
+            self._input += data
+            self._next()
+        elif self._switched:
+            self._exchange.client_data(data)
+        else:
+            self._input += data
+            if len(self._input) > MAX_AHEAD_BYTES:
+                self._hold("ahead", True)
+
+    def eof_received(self) -> bool:
+        self.eof = True
+        if self._closing:
+            return False
+        if self._exchange is not None:
+            self._exchange.client_eof()
+            return True
+        return False
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        self._cancel_timer()
+        self._closing = True
+        self._gateway.closed(self)
+        if self._exchange is not None:
+            self._exchange.client_gone()
+
+    def pause_writing(self) -> None:
+        self.paused = True
+        if self._exchange is not None:
+            self._exchange.client_paused(True)
+
+    def resume_writing(self) -> None:
+        self.paused = False
+        if self._exchange is not None:
+            self._exchange.client_paused(False)
+
+    # -- for the exchange
+
+    @property
+    def held(self) -> bool:
+        """Whether we do not read from the client at the moment."""
+        return bool(self._holds)
+
+    def write(self, data: bytes) -> None:
+        self.sent += len(data)
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def write_eof(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write_eof()
+
+    def hold_reading(self, hold: bool) -> None:
+        """Stop reading while the engine does not take the request's body."""
+        self._hold("engine", hold)
+
+    def switched(self) -> None:
+        """The protocol is another one from now on: what comes is no request."""
+        self._switched = True
+        data, self._input = self._input, b""
+        if data and self._exchange is not None:
+            self._exchange.client_data(data)
+
+    def exchange_over(self, *, close: bool) -> None:
+        """The response has gone; go on with the next request, or end."""
+        self._exchange = None
+        if close or self.eof or self._body is not None:
+            self.close()
+            return
+        self._hold("ahead", False)
+        self._next()
+
+    # -- ends
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing of a request has come that is not answered."""
+        return self._exchange is None and not self._input and not self._closing
+
+    def close(self) -> None:
+        """Send what there is, then FIN, and wait a moment for the client's own."""
+        if self._closing or self._transport is None:
+            return
+        self._closing = True
+        self._cancel_timer()
+        if self.eof or self._transport.is_closing():
+            self._transport.close()
+            return
+        self._transport.write_eof()
+        for reason in tuple(self._holds):
+            self._hold(reason, False)
+        self._timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, self.abort)
+
+    def abort(self) -> None:
+        """Cut the connection."""
+        self._closing = True
+        self._cancel_timer()
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- requests
+
+    def _next(self) -> None:
+        """Begin with the next request if its head is here."""
+        while self._input.startswith(b"\r\n"):
+            self._input = self._input[2:]
+        if not self._input:
+            self._in_head = False
+            self._await(IDLE_SECONDS, self.close)
+            return
+        end = self._input.find(END)
+        if end < 0:
+            self._wait_for_head()
+            return
+        self._cancel_timer()
+        self._in_head = False
+        raw, self._input = self._input[: end + len(END)], self._input[end + len(END) :]
+        try:
+            self._begin(parse_request(raw))
+        except HeadError as error:
+            self._refuse(error.status, str(error))
+
+    def _wait_for_head(self) -> None:
+        if self._input[0] not in _TOKEN:
+            self._refuse(400, "this is not HTTP/1.1 in clear text; TLS is for the mesh or proxy in front")
+        elif b"\n\n" in self._input or (self._input.startswith(b"\n")):
+            self._refuse(400, "a bare LF in the head")
+        elif len(self._input) > MAX_HEAD_BYTES:
+            self._refuse(431, f"the head of the request is longer than {MAX_HEAD_BYTES} bytes")
+        elif not self._in_head:
+            self._in_head = True
+            self._await(HEAD_SECONDS, self._too_slow)
+
+    def _too_slow(self) -> None:
+        self._refuse(408, f"the head of the request did not come within {HEAD_SECONDS:g} s")
+
+    def _begin(self, head: RequestHead) -> None:
+        exchange = self._gateway.admit(self, head)
+        if exchange is None:
+            self.close()
+            return
+        self._exchange = exchange
+        if head.length:
+            self._body = Chunks() if head.length == CHUNKED else Counted(head.length)
+        exchange.start()
+        data, self._input = self._input, b""
+        if self._body is None:
+            self._input = data
+        elif data:
+            self._take_body(data)
+
+    def _take_body(self, data: bytes) -> None:
+        body, exchange = self._body, self._exchange
+        if body is None:
+            return
+        try:
+            spans = body.feed(data)
+        except FramingError as error:
+            self._body = None
+            self._bad_body(str(error))
+            return
+        if exchange is not None:
+            for start, end in spans:
+                exchange.request_data(data if end - start == len(data) else data[start:end])
+        if body.done:
+            self._body = None
+            self._input = data[len(data) - body.excess :] if body.excess else b""
+            if exchange is not None:
+                exchange.request_end()
+
+    def _bad_body(self, message: str) -> None:
+        self._gateway.metrics.invalid += 1
+        if self._exchange is None:
+            self.close()
+        else:
+            self._exchange.bad_request(message)
+
+    def _refuse(self, status: int, message: str) -> None:
+        """Answer what cannot be served; nothing behind it can be trusted to begin where it seems to."""
+        self._gateway.metrics.invalid += 1
+        self._input = b""
+        self.write(failures.response(status, failures.bad_request(status, message), close=True))
+        self.close()
+
+    # -- inside
+
+    def _hold(self, reason: str, on: bool) -> None:
+        before = bool(self._holds)
+        (self._holds.add if on else self._holds.discard)(reason)
+        if self._transport is None or self._transport.is_closing() or before is bool(self._holds):
+            return
+        (self._transport.pause_reading if on else self._transport.resume_reading)()
+
+    def _await(self, seconds: float, action: Callable[[], None]) -> None:
+        self._cancel_timer()
+        self._timer = asyncio.get_running_loop().call_later(seconds, action)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

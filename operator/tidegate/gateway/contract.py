@@ -1,0 +1,304 @@
+"""The drain contract v1 as a state machine: no socket, no clock, no event loop.
+
+Methods take the time in monotonic seconds. The caller reports requests and drain calls, then calls `advance`, which
+says whom to end and whether the pod was just sealed, and `next_at`, which says when something is due by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from tidegate.gateway.terms import Admission, Advance, DrainConflictError, DrainRequest, Settings, State, Work
+
+AGES_SHOWN = 64
+PRESTOP_MARGIN_SECONDS = 1.0
+"""How long before the end of the grace period preStop returns, so that SIGTERM still finds time to be obeyed."""
+
+
+class DrainContract:
+    """The state of one process; see the module's docstring for how to drive it."""
+
+    def __init__(self, settings: Settings, instance: str) -> None:
+        self.instance = instance
+        self.drain_id: str | None = None
+        self.reason = ""
+        self.sequence = 1
+        self.cut = 0
+        self._defaults = self._numbers = settings
+        self._works: dict[str, Work] = {}
+        self._started = self._sealed = self._tokens_sent = False
+        self._prestopped = self._terminating = self._engine_lost = False
+        self._withdrawn: float | None = None
+        self._last_arrival: float | None = None
+        self._deadlines: dict[str, float] = {}
+
+    # -- what is so now
+
+    @property
+    def state(self) -> State:
+        if self._sealed:
+            return State.SEALED
+        if self.drain_id is not None or self._prestopped or self._terminating:
+            return State.DRAINING
+        return State.SERVING if self._started else State.STARTING
+
+    @property
+    def terminating(self) -> bool:
+        return self._terminating
+
+    @property
+    def prestopped(self) -> bool:
+        return self._prestopped
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._works)
+
+    @property
+    def deadline(self) -> float | None:
+        """The earliest of the POST's, prestop's and SIGTERM's; None: nothing counts down."""
+        return min(self._deadlines.values(), default=None)
+
+    @property
+    def withdrawn_at(self) -> float | None:
+        return self._withdrawn
+
+    def works(self) -> tuple[Work, ...]:
+        return tuple(self._works.values())
+
+    def stalled(self, now: float) -> tuple[Work, ...]:
+        """Begun streams that produced nothing for so long. Queued and unbegun requests are silent by nature."""
+        limit = self._numbers.stalled_after
+        if limit <= 0:
+            return ()
+        works = (work for work in self._works.values() if work.streaming)
+        return tuple(work for work in works if work.progressed is not None and now >= work.progressed + limit)
+
+    def snapshot(self, now: float) -> dict[str, object]:
+        """The JSON answer of the contract; ages are rounded to milliseconds."""
+        works, last = self._works.values(), self._last_arrival
+        ages = sorted((round(now - work.arrived, 3) for work in works), reverse=True)
+        return {
+            "contract": "v1",
+            "instance": self.instance,
+            "drainId": self.drain_id,
+            "state": self.state.value,
+            "inFlight": len(ages),
+            "streams": sum(work.streaming and not work.queued for work in works),
+            "queued": sum(work.queued for work in works),
+            "stalled": len(self.stalled(now)),
+            "oldestSeconds": ages[0] if ages else 0.0,
+            "lastArrivalSeconds": None if last is None else round(now - last, 3),
+            "cut": self.cut,
+            "agesSeconds": ages[:AGES_SHOWN],
+            "sequence": self.sequence,
+        }
+
+    # -- requests
+
+    def arrive(self, work_id: str, now: float, *, streaming: bool = False, queued: bool = False) -> Admission:
+        """A request was read. Unless refused it is in flight until `finish`; refused ones are arrivals too.
+
+        Past the propagation time nobody should send here any more: refusing then keeps a client that holds on to its
+        connection from feeding a drain for ever.
+        """
+        if work_id in self._works:
+            raise ValueError(f"request id {work_id} is in flight already")
+        self._last_arrival = now
+        draining = self.state is State.DRAINING
+        if self._sealed or self._tokens_sent or (draining and now >= self._propagated()):
+            return Admission.REFUSE
+        self._works[work_id] = Work(work_id, now, streaming, queued)
+        if len(self._works) == 1:
+            self.sequence += 1
+        return Admission.SERVE_AND_CLOSE if draining else Admission.SERVE
+
+    def work(self, work_id: str) -> Work:
+        return self._works[work_id]
+
+    def dequeue(self, work_id: str) -> None:
+        self._works[work_id].queued = False
+
+    def progress(self, work_id: str, now: float) -> None:
+        """The engine has produced a part of the response."""
+        self._works[work_id].progressed = now
+
+    def generated(self, work_id: str) -> bool:
+        """All of the response is there; False if it was cut before, and the token ends it instead."""
+        work = self._works[work_id]
+        work.whole = not work.cut
+        return work.whole
+
+    def cut_short(self, work_id: str) -> None:
+        """The engine itself ended this request before its end: it gets a token and counts as cut."""
+        self._end([self._works[work_id]])
+
+    def finish(self, work_id: str) -> None:
+        """The last byte is written, or the client is gone."""
+        del self._works[work_id]
+        if not self._works:
+            self.sequence += 1
+
+    # -- the engine
+
+    def started(self) -> None:
+        """The engine answers, and has answered a real request where that is asked for."""
+        before = self.state
+        self._started, self._engine_lost = True, False
+        self._count_change(before)
+
+    def engine_gone(self) -> None:
+        """Nothing listens where the engine was: a hook that waits for its requests waits in vain."""
+        before = self.state
+        self._started, self._engine_lost = False, True
+        self._count_change(before)
+
+    def engine_back(self) -> None:
+        """Something listens again after `engine_gone`: preStop was about the container that is gone.
+
+        A failed liveness probe kills the engine alone, and calls preStop; so what preStop began ends here. A drain by
+        POST or SIGTERM goes on.
+        """
+        if not self._engine_lost:
+            return
+        before = self.state
+        self._engine_lost = False
+        if self._prestopped and not self._sealed and not self._terminating:
+            self._prestopped = False
+            self._deadlines.pop("prestop", None)
+            if self.drain_id is None:
+                self._withdrawn, self._tokens_sent = None, False
+        self._count_change(before)
+
+    # -- calls that change the state
+
+    def post(self, request: DrainRequest, now: float) -> None:
+        """Begin a drain, update its numbers, or adopt one that another id or prestop began."""
+        before, old = self.state, self._defaults
+        self.drain_id, self.reason = request.id, request.reason
+        self._withdrawn = now - request.since_withdrawal
+        self._numbers = Settings(
+            old.grace,
+            _given(request.propagation, old.propagation),
+            _given(request.quiet, old.quiet),
+            _given(request.flush, old.flush),
+            _given(request.stalled_after, old.stalled_after),
+        )
+        # Once tokens went out those streams are lost: a longer budget would only keep an ended pod waiting.
+        if not self._tokens_sent:
+            self._deadlines.pop("post", None)
+            if request.remaining is not None:
+                self._deadlines["post"] = now + request.remaining
+        self._count_change(before)
+
+    def undrain(self, drain_id: str | None) -> None:
+        """Back to serving; raises DrainConflictError."""
+        if self._sealed:
+            raise DrainConflictError("sealed: the drain is over and cannot be undone")
+        if drain_id is None or drain_id != self.drain_id:
+            raise DrainConflictError(f"id is not the drainId in force, {self.drain_id}")
+        if self._prestopped or self._terminating:
+            raise DrainConflictError("the container is being stopped and cannot serve again")
+        before = self.state
+        self.drain_id, self.reason, self._withdrawn = None, "", None
+        self._numbers, self._tokens_sent = self._defaults, False
+        self._deadlines.clear()
+        self._count_change(before)
+
+    def prestop(self, now: float) -> None:
+        """The container is about to be stopped: withdraw. Never seals; a second call does not move the deadline."""
+        before = self.state
+        self._prestopped = True
+        self._stop("prestop", now)
+        self._count_change(before)
+
+    def prestop_over(self, now: float) -> bool:
+        """Whether the preStop hook may return: nothing holds the pod, its engine is gone, or the grace nearly over."""
+        if self._sealed or self._engine_lost or self._unheld(now):
+            return True
+        return now >= self._deadlines.get("prestop", math.inf) - self._margin()
+
+    def sigterm(self, now: float) -> None:
+        """SIGTERM: drain, with what is left of the grace if prestop ran before; a second one changes nothing."""
+        before = self.state
+        self._terminating = True
+        self._stop("sigterm", now)
+        self._count_change(before)
+
+    # -- time
+
+    def advance(self, now: float) -> Advance:
+        """Say what is due: tokens the flush time before the deadline, the seal. To be called after every event."""
+        if self.state is not State.DRAINING:
+            return Advance()
+        tokens: tuple[str, ...] = ()
+        deadline = self.deadline
+        if deadline is not None and now >= deadline - self._numbers.flush:
+            self._tokens_sent = True
+            tokens = self._end(work for work in self._works.values() if not work.whole)
+        if self.drain_id is None and not self._terminating:
+            return Advance(tokens)
+        expired = deadline is not None and now >= deadline
+        if not expired and not self._may_seal(now):
+            return Advance(tokens)
+        self._sealed = True
+        self.sequence += 1
+        left = tuple(self._works.values())
+        # What is whole, or had its token already, waits for a client that does not read: no token can reach that one.
+        abort = tuple(w.id for w in left if expired or w.whole or (w.cut and w.id not in tokens))
+        self._end(left)
+        return Advance(tuple(work.id for work in left if work.id not in abort), abort, True)
+
+    def next_at(self, now: float) -> float | None:
+        """When `advance` or `prestop_over` may answer otherwise although nothing happens; None: never."""
+        if self.state is not State.DRAINING:
+            return None
+        return min((moment for moment in self._moments() if moment > now), default=None)
+
+    # -- inside
+
+    def _moments(self) -> Iterable[float]:
+        numbers = self._numbers
+        yield self._propagated()
+        if self._last_arrival is not None:
+            yield self._last_arrival + numbers.quiet
+        for deadline in self._deadlines.values():
+            yield from (deadline - numbers.flush, deadline - self._margin(), deadline)
+        if numbers.stalled_after > 0:
+            for work in self._works.values():
+                if work.streaming and work.progressed is not None:
+                    yield work.progressed + numbers.stalled_after
+
+    def _propagated(self) -> float:
+        return math.inf if self._withdrawn is None else self._withdrawn + self._numbers.propagation
+
+    def _margin(self) -> float:
+        return min(PRESTOP_MARGIN_SECONDS, self._numbers.flush / 2)
+
+    def _unheld(self, now: float) -> bool:
+        return len(self._works) == len(self.stalled(now))
+
+    def _may_seal(self, now: float) -> bool:
+        last = -math.inf if self._last_arrival is None else self._last_arrival
+        return self._unheld(now) and now >= self._propagated() and now >= last + self._numbers.quiet
+
+    def _end(self, works: Iterable[Work]) -> tuple[str, ...]:
+        ended = tuple(work for work in works if not work.cut)
+        for work in ended:
+            work.cut = True
+        self.cut += len(ended)
+        return tuple(work.id for work in ended)
+
+    def _stop(self, by: str, now: float) -> None:
+        if self._withdrawn is None:
+            self._withdrawn = now
+        self._deadlines.setdefault(by, now + self._defaults.grace)
+
+    def _count_change(self, before: State) -> None:
+        if self.state is not before:
+            self.sequence += 1
+
+
+def _given(value: float | None, otherwise: float) -> float:
+    return otherwise if value is None else value

@@ -1,0 +1,119 @@
+"""Watches the engine: when it is ready, and when it is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+
+from tidegate.gateway.draining import Drain
+from tidegate.gateway.log import Log
+from tidegate.gateway.options import Options
+
+LOOK_SECONDS = 1.0
+"""Between two looks at an engine that serves: whether it still listens, which costs it nothing."""
+START_SECONDS = 0.25
+"""Between two looks at one that starts, or that a preStop hook waits for."""
+LISTEN_SECONDS = 2.0
+READY_SECONDS = 10.0
+WARMUP_SECONDS = 600.0
+MOST_STATUS_BYTES = 64 * 1024
+
+
+class Engine:
+    """The state of the engine, told to the drain."""
+
+    def __init__(self, options: Options, drain: Drain, log: Log) -> None:
+        self._options = options
+        self._drain = drain
+        self._log = log
+        self._ready = False
+        self._seen = False
+        self._look = asyncio.Event()
+        self._warned = ""
+
+    def unreachable(self, error: OSError) -> None:
+        """A request found nobody listening."""
+        if error.errno == errno.ECONNREFUSED:
+            self._gone()
+
+    async def watch(self) -> None:
+        """Look again and again, until cancelled."""
+        while True:
+            listens = await self._listens()
+            if listens is False:
+                self._gone()
+            elif listens and not self._ready:
+                self._seen = True
+                self._drain.engine_back()
+                if await self._is_ready() and await self._is_warm():
+                    self._ready, self._warned = True, ""
+                    self._drain.started()
+            self._look.clear()
+            pause = LOOK_SECONDS if self._ready and not self._drain.contract.prestopped else START_SECONDS
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._look.wait(), pause)
+
+    def _gone(self) -> None:
+        # Before it was ever seen it is late, not gone.
+        if self._seen:
+            self._ready = False
+            self._drain.engine_gone()
+            self._look.set()
+
+    async def _listens(self) -> bool | None:
+        """None: cannot be said, as when the machine is too busy to answer in time."""
+        upstream = self._options.upstream
+        try:
+            async with asyncio.timeout(LISTEN_SECONDS):
+                _, writer = await asyncio.open_connection(upstream.host, upstream.port)
+        except TimeoutError:
+            return None
+        except OSError as error:
+            return False if error.errno in (errno.ECONNREFUSED, None) else None
+        writer.close()
+        return True
+
+    async def _is_ready(self) -> bool:
+        path = self._options.ready_path
+        return not path or await self._succeeds("GET", path, "", READY_SECONDS)
+
+    async def _is_warm(self) -> bool:
+        path, body = self._options.warmup_path, self._options.warmup_body
+        return not path or await self._succeeds("POST" if body else "GET", path, body, WARMUP_SECONDS)
+
+    async def _succeeds(self, method: str, path: str, body: str, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                status = await self._ask(method, path, body.encode())
+        except (OSError, ValueError, asyncio.LimitOverrunError, EOFError, TimeoutError) as error:
+            self._warn(f"{method} {path}: {error or type(error).__name__}")
+            return False
+        if not 200 <= status < 300:
+            self._warn(f"{method} {path}: HTTP {status}")
+            return False
+        return True
+
+    async def _ask(self, method: str, path: str, body: bytes) -> int:
+        """One request, read to the end of its response; returns the status. Raises OSError, ValueError, EOFError."""
+        upstream = self._options.upstream
+        reader, writer = await asyncio.open_connection(upstream.host, upstream.port)
+        try:
+            head = f"{method} {path} HTTP/1.1\r\nHost: {upstream.host}:{upstream.port}\r\nConnection: close\r\n"
+            if body:
+                head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+            writer.write(head.encode() + b"\r\n" + body)
+            version, _, rest = (await reader.readuntil(b"\r\n")).partition(b" ")
+            if not version.startswith(b"HTTP/1."):
+                raise ValueError("no HTTP/1.1")
+            while await reader.read(MOST_STATUS_BYTES):
+                pass
+            return int(rest[:3])
+        finally:
+            writer.close()
+
+    def _warn(self, message: str) -> None:
+        """Say why it is not ready, once for each reason."""
+        if message != self._warned:
+            self._warned = message
+            self._log.write("engine-not-ready", message=message)

@@ -1,0 +1,267 @@
+"""The heads of requests and responses: read strictly, written anew.
+
+Nothing of a client's framing reaches the engine as it was written, so the two cannot disagree about where a request
+ends; what could be read in two ways is refused (RFC 9112, sections 2.2, 5 and 6). httptools splits what has passed the
+checks made here on the raw bytes, for it tolerates more than is safe between two parsers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import httptools
+
+MAX_HEAD_BYTES = 32 * 1024
+MAX_FIELDS = 128
+END = b"\r\n\r\n"
+
+# Control characters, a CR or LF that is not part of a CRLF, and a folded line.
+_UNSAFE = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|(?<!\r)\n|\r(?!\n)|\r\n[ \t]")
+_REQUEST_LINE = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32} ([\x21-\x7e]+) HTTP/([0-9])\.([0-9])")
+_STATUS_LINE = re.compile(rb"HTTP/1\.[01] [1-9][0-9][0-9](?: [^\r\n]*)?\Z")
+_FIELD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:")
+_DIGITS = re.compile(rb"[0-9]{1,18}\Z")
+_HOST = re.compile(rb"[A-Za-z0-9._~:%!$&'()*+,;=\[\]-]*\Z")
+_ABSOLUTE = re.compile(rb"https?://([^/?#@]+)([/?].*)?\Z", re.IGNORECASE)
+_PREFACE = b"PRI * HTTP/2.0"
+
+HOP_BY_HOP = frozenset({
+    b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"proxy-authorization", b"te", b"trailer",
+    b"transfer-encoding", b"upgrade",
+})  # fmt: skip
+CHUNKED = -1
+UNTIL_CLOSE = -2
+
+Fields = list[tuple[bytes, bytes]]
+
+
+class HeadError(ValueError):
+    """The head cannot be accepted; `status` is what a client is told."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHead:
+    """A request's head. `length`: bytes of the body, or CHUNKED. `upgrade`: the protocol asked for, lower case."""
+
+    method: bytes
+    target: bytes
+    minor: int
+    fields: Fields
+    length: int
+    keep_alive: bool
+    expects: bool
+    upgrade: bytes
+
+    def get(self, name: bytes) -> bytes | None:
+        """The first value of a field, by its lower-case name."""
+        return next((value for key, value in self.fields if key.lower() == name), None)
+
+    @property
+    def path(self) -> str:
+        return self.target.partition(b"?")[0].decode("ascii")
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseHead:
+    """A response's head. `length`: bytes of the body, CHUNKED or UNTIL_CLOSE."""
+
+    status: int
+    line: bytes
+    fields: Fields
+    length: int
+    keep_alive: bool
+
+    def get(self, name: bytes) -> bytes | None:
+        """The first value of a field, by its lower-case name."""
+        return next((value for key, value in self.fields if key.lower() == name), None)
+
+    @property
+    def events(self) -> bool:
+        """Whether the body is a stream of server-sent events that one can read, and so write into."""
+        kind, encoding = self.get(b"content-type") or b"", self.get(b"content-encoding") or b"identity"
+        return kind.lower().startswith(b"text/event-stream") and encoding.lower() == b"identity"
+
+
+class _Collector:
+    """What httptools calls."""
+
+    def __init__(self) -> None:
+        self.fields: Fields = []
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.fields.append((name, value.strip(b" \t")))
+
+
+_Parser = httptools.HttpRequestParser | httptools.HttpResponseParser
+
+
+def parse_request(raw: bytes) -> RequestHead:
+    """Read a head up to and with its empty line; raises HeadError."""
+    if raw.startswith(_PREFACE):
+        raise HeadError(
+            505, "HTTP/2 is not spoken here: use HTTP/1.1, and let a mesh or proxy in front do TLS and HTTP/2"
+        )
+    if len(raw) > MAX_HEAD_BYTES:
+        raise HeadError(431, f"the head of the request is longer than {MAX_HEAD_BYTES} bytes")
+    if _UNSAFE.search(raw):
+        raise HeadError(400, "a control character, a bare CR or LF, or a folded line in the head")
+    line, *lines = raw[: -len(END)].split(b"\r\n")
+    match = _REQUEST_LINE.fullmatch(line)
+    if match is None:
+        raise HeadError(400, "the first line is not METHOD TARGET HTTP/1.1")
+    if match[2] != b"1" or match[3] not in (b"0", b"1"):
+        raise HeadError(505, "only HTTP/1.1 and HTTP/1.0 are spoken here")
+    collector = _Collector()
+    parser = httptools.HttpRequestParser(collector)
+    fields = _fields(raw, lines, parser, collector, 400)
+    method: bytes = parser.get_method()
+    if method == b"CONNECT":
+        raise HeadError(405, "CONNECT is not served: this is no forward proxy")
+    minor = int(match[3])
+    target, fields = _origin(match[1], fields, minor)
+    connection = _tokens(fields, b"connection")
+    upgrade = (_single(fields, b"upgrade") or b"").lower() if b"upgrade" in connection else b""
+    return RequestHead(
+        method=method,
+        target=target,
+        minor=minor,
+        fields=fields,
+        length=_request_length(fields, minor),
+        # A client of HTTP/1.0 cannot be told where a chunked body ends: one request a connection.
+        keep_alive=minor == 1 and b"close" not in connection,
+        expects=minor == 1 and (_single(fields, b"expect") or b"").lower() == b"100-continue",
+        upgrade=upgrade if minor == 1 and upgrade != b"h2c" else b"",
+    )
+
+
+def parse_response(raw: bytes, *, bodiless: bool) -> ResponseHead:
+    """Read an engine's head; `bodiless`: it answers HEAD. Raises HeadError."""
+    line, *lines = raw[: -len(END)].split(b"\r\n")
+    if _UNSAFE.search(raw) or not _STATUS_LINE.fullmatch(line):
+        raise HeadError(
+            502, "the engine's response cannot be read: a bad status line, control character or folded line"
+        )
+    collector = _Collector()
+    parser = httptools.HttpResponseParser(collector)
+    fields = _fields(raw, lines, parser, collector, 502)
+    status: int = parser.get_status_code()
+    connection = _tokens(fields, b"connection")
+    length = _response_length(fields)
+    if bodiless or status in (204, 304) or status < 200:
+        length = 0
+    keep_alive = length != UNTIL_CLOSE and b"close" not in connection
+    if line.startswith(b"HTTP/1.0"):
+        keep_alive = keep_alive and b"keep-alive" in connection
+    return ResponseHead(status, line[9:], fields, length, keep_alive)
+
+
+def write_request(head: RequestHead, extra: Iterable[tuple[bytes, bytes]], *, drop: frozenset[bytes]) -> bytes:
+    """The head for the engine: no hop-by-hop fields but the framing's own, `drop` left out, `extra` appended."""
+    named = HOP_BY_HOP | drop | _tokens(head.fields, b"connection") - {b"host", b"content-length"}
+    lines = [b"%b %b HTTP/1.%d" % (head.method, head.target, head.minor)]
+    lines += [b"%b: %b" % field for field in head.fields if field[0].lower() not in named]
+    if head.length == CHUNKED:
+        lines.append(b"Transfer-Encoding: chunked")
+    if head.upgrade:
+        lines += [b"Connection: Upgrade", b"Upgrade: " + head.upgrade]
+    elif head.minor == 0:
+        lines.append(b"Connection: close")
+    lines += [b"%b: %b" % field for field in extra]
+    return b"\r\n".join(lines) + END
+
+
+def write_response(head: ResponseHead, extra: Iterable[tuple[bytes, bytes]], *, close: bool) -> bytes:
+    """The head for the client; `close`: it is the last one of its connection."""
+    named = HOP_BY_HOP | _tokens(head.fields, b"connection") - {b"content-length"}
+    if head.status == 101:
+        named = named - {b"connection", b"upgrade"}
+    lines = [b"HTTP/1.1 " + head.line]
+    lines += [b"%b: %b" % field for field in head.fields if field[0].lower() not in named]
+    if head.length == CHUNKED:
+        lines.append(b"Transfer-Encoding: chunked")
+    if close:
+        lines.append(b"Connection: close")
+    lines += [b"%b: %b" % field for field in extra]
+    return b"\r\n".join(lines) + END
+
+
+def _fields(raw: bytes, lines: list[bytes], parser: _Parser, collector: _Collector, status: int) -> Fields:
+    if len(lines) > MAX_FIELDS:
+        raise HeadError(431 if status == 400 else status, f"more than {MAX_FIELDS} header fields")
+    if not all(map(_FIELD.match, lines)):
+        raise HeadError(status, "a header line is not NAME: VALUE")
+    try:
+        parser.feed_data(raw)
+    except httptools.HttpParserUpgrade:
+        pass
+    except httptools.HttpParserError as error:
+        raise HeadError(status, f"the head cannot be read: {error}") from None
+    if len(collector.fields) != len(lines):
+        raise HeadError(status, "the head cannot be read: two parsers disagree about its fields")
+    return collector.fields
+
+
+def _origin(target: bytes, fields: Fields, minor: int) -> tuple[bytes, Fields]:
+    """The target in origin form, and the fields with the Host that belongs to it (RFC 9112, section 3.2)."""
+    hosts = [value for name, value in fields if name.lower() == b"host"]
+    if len(hosts) > 1 or (minor == 1 and not hosts):
+        raise HeadError(400, "HTTP/1.1 needs exactly one Host")
+    absolute = _ABSOLUTE.fullmatch(target)
+    if absolute is not None:
+        others = [field for field in fields if field[0].lower() != b"host"]
+        hosts, fields, target = [absolute[1]], [(b"Host", absolute[1]), *others], absolute[2] or b"/"
+        if target.startswith(b"?"):
+            target = b"/" + target
+    if any(not _HOST.fullmatch(host) for host in hosts):
+        raise HeadError(400, "the Host is not a host name")
+    if not target.startswith(b"/") and target != b"*":
+        raise HeadError(400, "the target of the request is neither a path nor a URL")
+    return target, fields
+
+
+def _request_length(fields: Fields, minor: int) -> int:
+    coding, length = _single(fields, b"transfer-encoding"), _single(fields, b"content-length")
+    if coding is not None:
+        if length is not None or minor == 0:
+            raise HeadError(400, "Transfer-Encoding beside Content-Length, or in HTTP/1.0")
+        if coding.lower() != b"chunked":
+            raise HeadError(501, "no Transfer-Encoding but chunked is spoken here")
+        return CHUNKED
+    return 0 if length is None else _number(length, 400)
+
+
+def _response_length(fields: Fields) -> int:
+    codings = [value.lower() for name, value in fields if name.lower() == b"transfer-encoding"]
+    lengths = {value for name, value in fields if name.lower() == b"content-length"}
+    if codings:
+        if codings != [b"chunked"] or lengths:
+            raise HeadError(502, "the engine's response has a Transfer-Encoding other than chunked, or two lengths")
+        return CHUNKED
+    if len(lengths) > 1:
+        raise HeadError(502, "the engine's response has two lengths")
+    return _number(lengths.pop(), 502) if lengths else UNTIL_CLOSE
+
+
+def _number(value: bytes, status: int) -> int:
+    if not _DIGITS.fullmatch(value):
+        raise HeadError(status, "Content-Length is not a number")
+    return int(value)
+
+
+def _single(fields: Fields, name: bytes) -> bytes | None:
+    values = [value for key, value in fields if key.lower() == name]
+    if len(values) > 1:
+        raise HeadError(400, f"more than one {name.decode()}")
+    return values[0] if values else None
+
+
+def _tokens(fields: Fields, name: bytes) -> frozenset[bytes]:
+    """The members of a comma list, lower case, over all its lines."""
+    values = b",".join(value for key, value in fields if key.lower() == name)
+    return frozenset(filter(None, (token.strip().lower() for token in values.split(b","))))

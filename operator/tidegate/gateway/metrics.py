@@ -1,0 +1,72 @@
+"""Figures for Prometheus, in its text format. Every label has a fixed, small set of values."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from tidegate.gateway.failures import Failure
+
+PREFIX = "tidegate_gateway"
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+STATES = ("starting", "serving", "draining", "sealed")
+GAUGES = {
+    "inFlight": ("in_flight", "Requests in flight, until their last byte is gone."),
+    "streams": ("streams", "Streams that have begun, among those in flight."),
+    "queued": ("queued", "Requests without a byte of their response, among those in flight."),
+    "stalled": ("stalled", "Begun streams that the engine has been silent on for too long."),
+    "oldestSeconds": ("oldest_seconds", "Age of the oldest request in flight."),
+}
+
+
+class Metrics:
+    """Counters since the start of the process. Added to when a request ends, never while it streams."""
+
+    def __init__(self) -> None:
+        self.codes: Counter[str] = Counter()
+        self.failures: Counter[str] = Counter()
+        self.tokens = 0
+        self.refused = 0
+        self.invalid = 0
+        self.bytes_out = 0
+        self.connections = 0
+        self.reused = 0
+
+    def answered(self, status: int, sent: int) -> None:
+        """One request is over; `status` 0: its client got no head."""
+        self.codes[f"{status // 100}xx" if 100 <= status < 600 else "none"] += 1
+        self.bytes_out += sent
+
+    def failed(self, failure: Failure) -> None:
+        self.failures[failure.label] += 1
+
+    def render(self, state: Mapping[str, object]) -> bytes:
+        """The page for one scrape; `state` is the contract's answer."""
+        return ("\n".join(self._lines(state)) + "\n").encode()
+
+    def _lines(self, state: Mapping[str, object]) -> Iterator[str]:
+        for field, (name, text) in GAUGES.items():
+            yield from _metric(name, "gauge", text, {"": state[field]})
+        states = {f'{{state="{name}"}}': int(state["state"] == name) for name in STATES}
+        yield from _metric("state", "gauge", "1 for the state that the process is in.", states)
+        codes = {f'{{code="{code}"}}': self.codes[code] for code in ("2xx", "3xx", "4xx", "5xx", "1xx", "none")}
+        yield from _metric("requests_total", "counter", "Requests that are over, by class of their status.", codes)
+        failures = {f'{{class="{kind.label}"}}': self.failures[kind.label] for kind in Failure}
+        yield from _metric("failures_total", "counter", "Requests that failed, by class.", failures)
+        for name, value, text in (
+            ("cut_total", state["cut"], "Requests that a drain ended before their end."),
+            ("shutdown_tokens_total", self.tokens, "Shutdown tokens sent."),
+            ("refused_total", self.refused, "Requests refused while draining."),
+            ("invalid_requests_total", self.invalid, "Connections refused because their request was not acceptable."),
+            ("sent_bytes_total", self.bytes_out, "Bytes sent to clients, heads included."),
+            ("connections_total", self.connections, "Connections accepted from clients."),
+            ("upstream_reused_total", self.reused, "Requests sent over a connection to the engine that was open."),
+        ):
+            yield from _metric(name, "counter", text, {"": value})
+
+
+def _metric(name: str, kind: str, text: str, values: Mapping[str, object]) -> Iterator[str]:
+    yield f"# HELP {PREFIX}_{name} {text}"
+    yield f"# TYPE {PREFIX}_{name} {kind}"
+    for labels, value in values.items():
+        yield f"{PREFIX}_{name}{labels} {value}"

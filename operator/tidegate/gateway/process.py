@@ -1,0 +1,91 @@
+"""The process around the gateway: ports, signals, start and end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import resource
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+from tidegate.gateway.admin import Admin
+from tidegate.gateway.connection import LINGER_SECONDS
+from tidegate.gateway.gateway import Gateway
+from tidegate.gateway.log import Log
+from tidegate.gateway.options import Options
+
+EXIT_MARGIN_SECONDS = 0.5
+"""At most, and half the flush time at most, before the deadline: the tokens must be out before."""
+
+
+async def serve(options: Options) -> int:
+    """Serve until SIGTERM has been obeyed; returns the exit code. Raises OSError when a port cannot be opened."""
+    # Another one for every process: a restarted process must not pass for the one before.
+    instance = secrets.token_hex(8)
+    log = Log(instance)
+    gateway = Gateway(options, log, instance)
+    terminated = asyncio.Event()
+
+    def on_sigterm() -> None:
+        gateway.drain.sigterm()
+        terminated.set()
+
+    loop = asyncio.get_running_loop()
+    # The first process of a container has no default action for signals: without a handler SIGTERM would be ignored.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_sigterm)
+    admin_port = await Admin(gateway).listen()
+    port = await gateway.listen()
+    log.write("listening", port=port, adminPort=admin_port, engine=options.engine, pid=os.getpid())
+    watching = asyncio.create_task(gateway.engine.watch())
+    # What is alive now stays alive: the collector need not look at it again, ever.
+    gc.collect()
+    gc.freeze()
+    await terminated.wait()
+    await _drained(gateway)
+    watching.cancel()
+    gateway.close()
+    log.write("exit", code=0, cut=gateway.drain.contract.cut, inFlight=gateway.drain.contract.in_flight)
+    return 0
+
+
+async def _drained(gateway: Gateway) -> None:
+    """Wait for the seal and a moment more, but be gone before the kubelet's SIGKILL."""
+    settings = gateway.options.settings
+    deadline = gateway.drain.contract.deadline or time.monotonic() + settings.grace
+    margin = min(EXIT_MARGIN_SECONDS, settings.flush / 2)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(deadline - margin - time.monotonic()):
+            await gateway.drain.sealed.wait()
+            await asyncio.sleep(LINGER_SECONDS)
+
+
+def run(options: Options) -> int:
+    """Run a gateway on the fastest event loop there is."""
+    _raise_descriptor_limit()
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(serve(options))
+    except OSError as error:
+        print(f"tidegate gateway: {error}", file=sys.stderr)
+        return 1
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop
+
+
+def _raise_descriptor_limit() -> None:
+    """Each request has two connections, and the usual soft limit of 1024 is only there for select(2)."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

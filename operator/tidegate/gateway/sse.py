@@ -1,0 +1,103 @@
+"""What is read from server-sent events of the OpenAI kind, without decoding more than is needed.
+
+The form of the events, and how engines end a stream that they cut, is known from running vLLM, SGLang and llama.cpp:
+an unfinished answer ends with `finish_reason: "abort"` and `[DONE]`, or with `[DONE]` alone, in HTTP without an error.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+END_OF_EVENT = (b"\n\n", b"\n\r\n", b"\r\r")
+# Quotation marks inside a JSON string are escaped, so a generated text cannot look like one of these.
+_CONTENT = re.compile(rb'"(?:content|text|reasoning|reasoning_content|arguments|thinking|delta)"\s*:\s*"[^"]')
+_FINISH = re.compile(rb'"(?:finish_reason|stop_reason)"\s*:\s*"([a-z_]*)"')
+_DONE = re.compile(rb"^data: ?\[DONE\]", re.MULTILINE)
+_EVENT_END = re.compile(rb"\r?\n\r?\n|\r\r")
+_ERROR = re.compile(rb'^data: ?\{\s*"error"\s*:', re.MULTILINE)
+CUT_REASONS = (b"abort",)
+
+
+def last_end(data: bytes) -> int:
+    """Behind the last whole event; 0 if there is none."""
+    return max(at + len(mark) if (at := data.rfind(mark)) >= 0 else 0 for mark in END_OF_EVENT)
+
+
+class Reader:
+    """Counts what a stream has brought so far."""
+
+    __slots__ = ("_usage", "choices", "contents", "done", "finished")
+
+    def __init__(self) -> None:
+        self.contents = 0
+        """Events with generated text in them: what a token count falls back to."""
+        self.finished = False
+        """Whether a finish_reason was seen, or an error, either of which a client notices by itself."""
+        self.done = False
+        self.choices = False
+        self._usage = b""
+
+    @property
+    def generated(self) -> int:
+        """Tokens generated so far: the engine's own figure if the stream brought one, else events with content."""
+        usage = _completion_tokens(self._usage) if self._usage else None
+        return self.contents if usage is None else usage
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether an answer has begun of which nothing says that it is over."""
+        return self.choices and not self.finished and not self.done
+
+    def read(self, events: bytes) -> bool:
+        """Take whole events; returns whether there was more than comments in them."""
+        if b"data:" not in events:
+            return False
+        # Nearly always one event.
+        for event in (events,) if events.count(b"data:") == 1 else _EVENT_END.split(events):
+            if _CONTENT.search(event):
+                self.contents += 1
+            if not self.choices and b'"choices"' in event:
+                self.choices = True
+            if b'"usage"' in event and b'"completion_tokens"' in event:
+                self._usage = event
+            if not self.finished and (_FINISH.search(event) or (b'"error"' in event and _ERROR.search(event))):
+                self.finished = True
+            if not self.done and b"[DONE]" in event and _DONE.search(event):
+                self.done = True
+        return True
+
+    def before_hidden_end(self, events: bytes) -> int | None:
+        """Where in these events the silent end begins; None: nowhere."""
+        finished, start = self.finished, 0
+        for start, end in _spans(events):
+            event = events[start:end]
+            reason = _FINISH.search(event)
+            if reason is not None and reason[1] in CUT_REASONS:
+                return start
+            finished = finished or reason is not None or _ERROR.search(event) is not None
+            if not finished and _DONE.search(event):
+                return start
+        return None
+
+
+def _spans(events: bytes) -> list[tuple[int, int]]:
+    spans, start = [], 0
+    for match in _EVENT_END.finditer(events):
+        spans.append((start, match.end()))
+        start = match.end()
+    if start < len(events):
+        spans.append((start, len(events)))
+    return spans
+
+
+def _completion_tokens(event: bytes) -> int | None:
+    for line in event.splitlines():
+        if line.startswith(b"data:"):
+            try:
+                tokens = json.loads(line[5:])["usage"]["completion_tokens"]
+            except (ValueError, KeyError, TypeError):
+                continue
+            if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens >= 0:
+                return tokens
+    return None

@@ -1,0 +1,110 @@
+"""The words of the drain contract v1: states, admissions, the numbers in force and the body of POST /drain."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+
+class State(Enum):
+    """What a process tells of itself; see the table of states in docs/gateway.md."""
+
+    STARTING = "starting"
+    SERVING = "serving"
+    DRAINING = "draining"
+    SEALED = "sealed"
+
+
+class Admission(Enum):
+    """What becomes of a request that arrives: served, served as the last of its connection, or a retryable 503."""
+
+    SERVE = "serve"
+    SERVE_AND_CLOSE = "serve-and-close"
+    REFUSE = "refuse"
+
+
+class InvalidDrainError(ValueError):
+    """The body of POST /drain does not fit the contract; the message names the field."""
+
+
+class DrainConflictError(RuntimeError):
+    """DELETE /drain cannot be obeyed; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The numbers in force until a POST brings its own, all in seconds; `stalled_after` 0 means never."""
+
+    grace: float = 30.0
+    propagation: float = 5.0
+    quiet: float = 2.0
+    flush: float = 5.0
+    stalled_after: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class DrainRequest:
+    """The body of POST /drain; None means absent or null. `remaining` None: there is no deadline (onExpiry Hold)."""
+
+    id: str
+    reason: str = ""
+    remaining: float | None = None
+    since_withdrawal: float = 0.0
+    propagation: float | None = None
+    quiet: float | None = None
+    flush: float | None = None
+    stalled_after: float | None = None
+
+    @classmethod
+    def parse(cls, body: object) -> DrainRequest:
+        """Read a decoded JSON body; `deadline`, a text for people, is not looked at. Raises InvalidDrainError."""
+        if not isinstance(body, dict):
+            raise InvalidDrainError("the body must be a JSON object")
+        drain_id, reason = body.get("id"), body.get("reason")
+        if not isinstance(drain_id, str) or not drain_id:
+            raise InvalidDrainError("id must be a string that is not empty")
+        if reason is not None and not isinstance(reason, str):
+            raise InvalidDrainError("reason must be a string")
+        return cls(
+            drain_id,
+            reason or "",
+            _seconds(body, "remainingSeconds"),
+            _seconds(body, "sinceWithdrawalSeconds") or 0.0,
+            _seconds(body, "propagationSeconds"),
+            _seconds(body, "quietSeconds"),
+            _seconds(body, "flushSeconds"),
+            _seconds(body, "stalledAfterSeconds"),
+        )
+
+
+@dataclass(slots=True)
+class Work:
+    """One request in flight. `whole`: the engine is done with it, only bytes are still on their way to the client."""
+
+    id: str
+    arrived: float
+    streaming: bool
+    queued: bool
+    progressed: float | None = None
+    whole: bool = False
+    cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """What the caller has to do now. `tokens`: ids to end with a shutdown token, counted as cut already."""
+
+    tokens: tuple[str, ...] = ()
+    abort: tuple[str, ...] = ()
+    sealed: bool = False
+
+
+def _seconds(body: Mapping[str, object], field: str) -> float | None:
+    value = body.get(field)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise InvalidDrainError(f"{field} must be a number of seconds or null")
+    return max(float(value), 0.0)

@@ -1,0 +1,105 @@
+"""Three timeouts that are different things, per route, and the deadline that a client brings.
+
+`connect`: until the engine accepts a connection. `idle`: silence of a response that has begun; before its first byte a
+request may wait in the engine's queue for as long as `total` allows. `total`: from arrival to the last byte.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+
+DEADLINE_HEADER = b"tidegate-deadline-seconds"
+FIELDS = {"connectSeconds": "connect", "idleSeconds": "idle", "totalSeconds": "total"}
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """In seconds; 0 means never."""
+
+    connect: float = 5.0
+    idle: float = 300.0
+    total: float = 3600.0
+
+    def __post_init__(self) -> None:
+        for name in ("connect", "idle", "total"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"{name}: a number of seconds from 0 (never) up is needed, not {value}")
+
+    def within(self, seconds: float) -> Timeouts:
+        """The same, with a total of at most `seconds`, which are more than 0."""
+        return Timeouts(self.connect, self.idle, min(self.total or math.inf, seconds))
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A profile for the paths that begin with `prefix`, at a boundary between segments."""
+
+    prefix: str
+    timeouts: Timeouts
+
+    def matches(self, path: str) -> bool:
+        return path.startswith(self.prefix) and (
+            self.prefix.endswith("/") or len(path) == len(self.prefix) or path[len(self.prefix)] == "/"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Profiles:
+    """The timeouts of every path: those of the longest prefix that fits, else the general ones."""
+
+    general: Timeouts = Timeouts()
+    routes: tuple[Route, ...] = ()
+
+    def of(self, path: str) -> Timeouts:
+        """The timeouts for one request."""
+        if not self.routes:
+            return self.general
+        fitting = [route for route in self.routes if route.matches(path)]
+        return max(fitting, key=lambda route: len(route.prefix)).timeouts if fitting else self.general
+
+
+def parse_routes(text: str, general: Timeouts) -> tuple[Route, ...]:
+    """Read the JSON list of `spec.gateway.routes`; what a route leaves out it has from `general`. Raises ValueError."""
+    try:
+        entries = json.loads(text) if text.strip() else []
+    except ValueError as error:
+        raise ValueError(f"routes: not JSON: {error}") from None
+    if not isinstance(entries, list):
+        raise ValueError("routes: a JSON list is needed")  # noqa: TRY004  (one kind of error for wrong options)
+    return tuple(_route(entry, f"routes[{number}]", general) for number, entry in enumerate(entries))
+
+
+def _route(entry: object, where: str, general: Timeouts) -> Route:
+    if not isinstance(entry, dict) or set(entry) - {"pathPrefix", "timeouts"}:
+        raise ValueError(f"{where}: an object with pathPrefix and timeouts is needed")
+    prefix, given = entry.get("pathPrefix"), entry.get("timeouts") or {}
+    if not isinstance(prefix, str) or not prefix.startswith("/"):
+        raise ValueError(f"{where}.pathPrefix: a path that begins with / is needed")
+    if not isinstance(given, dict) or set(given) - set(FIELDS):
+        raise ValueError(f"{where}.timeouts: only {', '.join(FIELDS)} are known")
+    values = {}
+    for field, name in FIELDS.items():
+        value = given.get(field)
+        if value is None:
+            value = getattr(general, name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"{where}.timeouts.{field}: a number of seconds is needed")  # noqa: TRY004
+        values[name] = float(value)
+    try:
+        return Route(prefix, Timeouts(**values))
+    except ValueError as error:
+        raise ValueError(f"{where}.timeouts: {error}") from None
+
+
+def parse_deadline(value: bytes) -> float:
+    """The rest of a client's own deadline, in seconds; raises ValueError."""
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = math.nan
+    if not math.isfinite(seconds):
+        raise ValueError("Tidegate-Deadline-Seconds must be a number of seconds")
+    return seconds

@@ -1,0 +1,93 @@
+"""The shutdown token: says that the server stops, not that the answer is over.
+
+Its form is what real clients were seen both to survive and to notice: one `data:` line whose object has `error` as its
+first key, the fields inside it and again beside it, then `[DONE]`. No `event:` and no `id:` line, which break some.
+
+The resume token in it is `tgr1.PAYLOAD.SIGNATURE`, both in base64url without padding. PAYLOAD is JSON with `id` (the
+request), `path`, `n` (tokens generated) and `at` (Unix seconds); SIGNATURE is HMAC-SHA256 of `tgr1.PAYLOAD` under a key
+derived from the service's drain key, so any pod of the service can check it and none but them can make one.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+VERSION = "tgr1"
+_PURPOSE = b"tidegate resume token v1"
+_MESSAGE = "the server stops before the answer is whole"
+
+
+@dataclass(frozen=True, slots=True)
+class Shutdown:
+    """One token. `resume` is None where the gateway has no key to sign with."""
+
+    reason: str
+    request_id: str
+    generated: int
+    resume: str | None
+
+    def body(self) -> bytes:
+        """The object, as JSON: the answer to a request that has had no byte yet, and the data of the event."""
+        return json.dumps(
+            {"error": {"message": _MESSAGE, **self._error(), **self._fields()}, **self._fields()}
+        ).encode()
+
+    def event(self, *, named: bool) -> bytes:
+        """The server-sent event; `named`: the bare object, for clients that asked with `Tidegate-Shutdown: event`."""
+        if named:
+            return b"event: shutdown\ndata: " + json.dumps(self._fields()).encode() + b"\n\n"
+        return b"data: " + self.body() + b"\n\n"
+
+    def _fields(self) -> dict[str, object]:
+        return {
+            "type": "shutdown",
+            "reason": self.reason,
+            "requestId": self.request_id,
+            "generatedTokens": self.generated,
+            "resumeToken": self.resume,
+        }
+
+    @staticmethod
+    def _error() -> dict[str, object]:
+        return {"code": "server_shutdown", "param": None}
+
+
+def sign(key: bytes, *, request_id: str, path: str, generated: int, at: float | None = None) -> str:
+    """A resume token for one cut request."""
+    claims = {"id": request_id, "path": path, "n": generated, "at": int(time.time() if at is None else at)}
+    signed = f"{VERSION}.{_encode(json.dumps(claims, separators=(',', ':')).encode())}"
+    return f"{signed}.{_encode(_mac(key, signed))}"
+
+
+def verify(keys: Iterable[bytes], token: str) -> dict[str, object]:
+    """The claims of a token that one of the keys has signed; raises ValueError."""
+    signed, _, signature = token.rpartition(".")
+    version, _, payload = signed.partition(".")
+    try:
+        given = _decode(signature)
+        good = [hmac.compare_digest(_mac(key, signed), given) for key in keys]
+        claims = json.loads(_decode(payload)) if version == VERSION and any(good) else None
+    except ValueError:
+        claims = None
+    if not isinstance(claims, dict):
+        raise ValueError("not a resume token that this service has signed")  # noqa: TRY004
+    return claims
+
+
+def _mac(key: bytes, signed: str) -> bytes:
+    derived = hmac.digest(key, _PURPOSE, hashlib.sha256)
+    return hmac.digest(derived, signed.encode(), hashlib.sha256)
+
+
+def _encode(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _decode(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4))

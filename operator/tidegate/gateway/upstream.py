@@ -1,0 +1,126 @@
+"""Connections to the engine, which is at one address and near by."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Protocol, cast
+
+REUSE_SECONDS = 1.0
+"""How long an idle connection may be used again: less than any engine keeps one (uvicorn, the shortest, 5 s), so that
+the engine does not close it under a request that cannot be sent twice."""
+MOST_IDLE = 64
+READ_BYTES = 64 * 1024
+# One buffer for all connections: it is read into and copied from without anything else happening in between.
+VIEW = memoryview(bytearray(READ_BYTES))
+
+
+class Receiver(Protocol):
+    """The exchange that a connection belongs to."""
+
+    def upstream_data(self, data: bytes) -> None: ...
+
+    def upstream_eof(self) -> bool:
+        """Whether the other direction stays open."""
+
+    def upstream_lost(self) -> None: ...
+
+    def upstream_paused(self, paused: bool) -> None: ...
+
+
+class UpstreamConnection(asyncio.BufferedProtocol):
+    """One connection; without a receiver it is idle, and whatever comes then is a reason to close it."""
+
+    transport: asyncio.Transport
+
+    def __init__(self) -> None:
+        self.receiver: Receiver | None = None
+        self.idle_since = 0.0
+        self.lost = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are no subclasses of asyncio's.
+        self.transport = cast(asyncio.Transport, transport)
+
+    def get_buffer(self, _sizehint: int) -> memoryview:
+        return VIEW
+
+    def buffer_updated(self, nbytes: int) -> None:
+        receiver = self.receiver
+        if receiver is None:
+            self.transport.abort()
+        else:
+            receiver.upstream_data(bytes(VIEW[:nbytes]))
+
+    def eof_received(self) -> bool:
+        return self.receiver is not None and self.receiver.upstream_eof()
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        self.lost = True
+        if self.receiver is not None:
+            self.receiver.upstream_lost()
+
+    def pause_writing(self) -> None:
+        if self.receiver is not None:
+            self.receiver.upstream_paused(True)
+
+    def resume_writing(self) -> None:
+        if self.receiver is not None:
+            self.receiver.upstream_paused(False)
+
+    def drop(self) -> None:
+        """Close at once: that is how an engine learns that nobody wants the rest."""
+        self.receiver = None
+        self.transport.abort()
+
+
+class Pool:
+    """Opens connections and keeps those that can be used again for a moment."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._host = host
+        self._port = port
+        self._idle: list[UpstreamConnection] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def connect(self) -> UpstreamConnection:
+        """A new connection; raises OSError."""
+        _, connection = await asyncio.get_running_loop().create_connection(UpstreamConnection, self._host, self._port)
+        return connection
+
+    def take(self) -> UpstreamConnection | None:
+        """An open connection, the one that was idle for the shortest time."""
+        while self._idle:
+            connection = self._idle.pop()
+            if self._usable(connection):
+                return connection
+            connection.drop()
+        return None
+
+    def give(self, connection: UpstreamConnection) -> None:
+        """Keep a connection on which nothing is under way."""
+        connection.receiver = None
+        connection.idle_since = time.monotonic()
+        if len(self._idle) >= MOST_IDLE or connection.lost or connection.transport.is_closing():
+            connection.drop()
+            return
+        self._idle.append(connection)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(REUSE_SECONDS, self._sweep)
+
+    def close(self) -> None:
+        """Drop what is idle."""
+        while self._idle:
+            self._idle.pop().drop()
+
+    def _usable(self, connection: UpstreamConnection) -> bool:
+        fresh = time.monotonic() - connection.idle_since < REUSE_SECONDS
+        return fresh and not connection.lost and not connection.transport.is_closing()
+
+    def _sweep(self) -> None:
+        self._timer = None
+        for connection in [each for each in self._idle if not self._usable(each)]:
+            self._idle.remove(connection)
+            connection.drop()
+        if self._idle:
+            self._timer = asyncio.get_running_loop().call_later(REUSE_SECONDS, self._sweep)
