@@ -4,6 +4,7 @@ import asyncio
 import heapq
 import itertools
 import random
+import time
 from typing import Final
 
 FIRST_BACKOFF: Final = 0.05
@@ -14,7 +15,7 @@ class KeyedQueue:
     """Keys wait here until a worker takes them; a key added while it is worked on is worked on again afterwards."""
 
     def __init__(self) -> None:
-        self._ready: dict[str, None] = {}
+        self._ready: dict[str, float] = {}
         self._busy: set[str] = set()
         self._again: set[str] = set()
         self._later: list[tuple[float, int, str]] = []
@@ -28,7 +29,7 @@ class KeyedQueue:
         if key in self._busy:
             self._again.add(key)
         else:
-            self._ready[key] = None
+            self._ready.setdefault(key, time.monotonic())
             self._wake.set()
 
     def add_after(self, key: str, seconds: float) -> None:
@@ -77,6 +78,24 @@ class KeyedQueue:
         self._release(key)
         self.add_after(key, wait)
         return wait
+
+    # Asked from the thread that answers scrapes: each of these copies what it reads in one step.
+
+    @property
+    def waiting(self) -> int:
+        """Keys that wait for a worker now."""
+        return len(self._ready)
+
+    @property
+    def oldest_seconds(self) -> float:
+        """How long the first of them has waited."""
+        since = list(self._ready.values())[:1]
+        return time.monotonic() - since[0] if since else 0.0
+
+    @property
+    def failures(self) -> dict[str, int]:
+        """Keys whose work failed the last time, and how often in a row."""
+        return self._failures.copy()
 
     def _release(self, key: str) -> None:
         self._busy.discard(key)

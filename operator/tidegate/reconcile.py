@@ -23,6 +23,7 @@ from tidegate.core.model import Snapshot
 from tidegate.core.plan import Plan, plan
 from tidegate.core.status import status
 from tidegate.drain.sessions import Sessions
+from tidegate.metrics.instruments import Metrics
 
 log = logging.getLogger(__name__)
 
@@ -72,11 +73,12 @@ class Reconciler:
         keys: DrainKeys,
         sessions: Sessions,
         tell: Told,
+        metrics: Metrics,
         now: Callable[[], float],
         gateway_image: str,
     ) -> None:
         self._cluster, self._store, self._keys, self._sessions = cluster, store, keys, sessions
-        self._tell, self._now = tell, now
+        self._tell, self._metrics, self._now = tell, metrics, now
         self._executor = Executor(cluster, store, keys, tell)
         self._memory: dict[str, _Memory] = {}
         self._gateway_image = gateway_image
@@ -98,13 +100,17 @@ class Reconciler:
             spec = LLMServiceSpec.parse(service.get("spec") or {})
         except InvalidSpec as error:
             # Conversations that run go on: what they wait for does not depend on the new spec.
-            await self._write(service, memory, invalid.status(service, str(error), self._now()))
+            document = invalid.status(service, str(error), self._now())
+            self._metrics.refused(key, document)
+            await self._write(service, memory, document)
             return None
         decided = plan(await self._snapshot(key, service, spec, memory))
         s = decided.view.s
         self._sessions.forget(key, {p.uid for p in s.pods if p.alive})
         self._sessions.want(key, decided.orders, decided.questions)
-        wait = await self._report(service, memory, decided)
+        document = status(decided)
+        self._metrics.saw(key, decided, document)
+        wait = await self._report(service, memory, decided, document)
         if decided.actions and not memory.rests(decided.actions, s.now):
             await self._act(memory, decided)
             return 0.0
@@ -132,6 +138,7 @@ class Reconciler:
         self._sessions.want(key, (), ())
         self._sessions.forget(key, set())
         self._keys.forget(key)
+        self._metrics.forget(key)
         self._memory.pop(key, None)
 
     def _remember(self, key: str, service: Object) -> _Memory:
@@ -139,6 +146,7 @@ class Reconciler:
         memory = self._memory.get(key)
         if memory is None or memory.uid != uid:
             self._keys.forget(key)
+            self._metrics.forget(key)
             memory = self._memory[key] = _Memory(uid)
         return memory
 
@@ -172,9 +180,8 @@ class Reconciler:
             memory.refusal = str(error)
             return False, None
 
-    async def _report(self, service: Object, memory: _Memory, decided: Plan) -> float | None:
+    async def _report(self, service: Object, memory: _Memory, decided: Plan, document: dict[str, Any]) -> float | None:
         """Write the status if it says something new; returns when the rest of the news may be written."""
-        document = status(decided)
         held = service.get("status") or {}
         if document in (held, memory.written):
             return None

@@ -30,6 +30,8 @@ from tidegate.drain.contract import Contract, http_client
 from tidegate.drain.dialects import Dialects
 from tidegate.drain.foreign import ForeignEndpoints
 from tidegate.drain.sessions import Sessions
+from tidegate.metrics import endpoint
+from tidegate.metrics.instruments import Metrics
 from tidegate.queue import KeyedQueue
 from tidegate.reconcile import Reconciler
 
@@ -55,10 +57,17 @@ WATCHED: Final[tuple[tuple[Kind, str], ...]] = (
 class Operator:
     """Everything of one operator process; `run` ends with the process."""
 
-    def __init__(self, cluster: ApiCluster, instance: str, liveness: str | None, gateway_image: str) -> None:
-        self._cluster = cluster
+    def __init__(
+        self,
+        cluster: ApiCluster,
+        queue: KeyedQueue,
+        metrics: Metrics,
+        instance: str,
+        liveness: str | None,
+        gateway_image: str,
+    ) -> None:
+        self._cluster, self._queue, self._metrics = cluster, queue, metrics
         self._liveness = liveness
-        self._queue = KeyedQueue()
         self._store = Store(self._changed)
         self._client = http_client()
         keys, lookups = DrainKeys(cluster), Lookups(cluster)
@@ -71,7 +80,9 @@ class Operator:
             time.time,
         )
         tell = EventRecorder(cluster, "tidegate", instance, time.time)
-        self._reconciler = Reconciler(cluster, self._store, keys, self._sessions, tell, time.time, gateway_image)
+        self._reconciler = Reconciler(
+            cluster, self._store, keys, self._sessions, tell, metrics, time.time, gateway_image
+        )
         self._swept = asyncio.Event()
         self._last_sweep = time.monotonic()
 
@@ -115,9 +126,11 @@ class Operator:
         await self._swept.wait()
         while True:
             key = await self._queue.take()
+            result, began = "fault", time.monotonic()
             try:
                 wait = await self._reconciler.reconcile(key)
             except ClusterError as error:
+                result = "error"
                 after = error.retry_after if isinstance(error, Unavailable) else None
                 seconds = self._queue.failed(key, after)
                 log.warning("service=%s will be tried again in %.2f s: %s", key, seconds, error)
@@ -126,9 +139,11 @@ class Operator:
                 seconds = self._queue.failed(key)
                 log.exception("service=%s failed by a fault, tried again in %.1f s", key, seconds)
             else:
+                result = "ok"
                 self._queue.done(key)
                 if wait is not None:
                     self._queue.add_after(key, wait)
+            self._metrics.passed(result, time.monotonic() - began)
 
     async def _sweep_forever(self) -> None:
         """LIST each kind: before anything is decided, and now and then after, since a watch can lose a deletion."""
@@ -142,12 +157,14 @@ class Operator:
                         log.warning("kind=%s ghosts=%d dropped: their deletion was never seen", kind.plural, ghosts)
                 await self._reconciler.check_locks()
             except ClusterError as error:
+                self._metrics.list_failed()
                 log.warning("cannot read the cluster, tried again in %.1f s: %s", backoff, error)
                 await asyncio.sleep(backoff)
                 backoff = min(backoff * 2, 30.0)
                 continue
             backoff = 0.5
             self._last_sweep = time.monotonic()
+            self._metrics.listed()
             if not self._swept.is_set():
                 log.info("first list is in: services=%d", len(list(self._store.all(LLM_SERVICES))))
                 for name in self._reconciler.locks_missing:
@@ -242,11 +259,15 @@ async def _login(settings: kopf.OperatorSettings, **_: Any) -> kopf.ConnectionIn
     )
 
 
-async def run(liveness: str | None, gateway_image: str) -> None:
-    """Connect and run one operator; raises `ClusterError` when there is no cluster."""
+async def run(liveness: str | None, metrics_at: tuple[str, int] | None, gateway_image: str) -> None:
+    """Connect and run one operator; raises `ClusterError` when there is no cluster, `CannotListen` for an address."""
     instance = os.environ.get("POD_NAME") or socket.gethostname()
-    cluster = await connect(f"tidegate/{__version__}")
+    queue = KeyedQueue()
+    metrics = Metrics(queue)
+    cluster = await connect(f"tidegate/{__version__}", metrics.called)
     try:
-        await Operator(cluster, instance, liveness, gateway_image).run()
+        with endpoint.serving(metrics, metrics_at):
+            metrics.leads(True)
+            await Operator(cluster, queue, metrics, instance, liveness, gateway_image).run()
     finally:
         await cluster.close()

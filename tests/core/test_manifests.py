@@ -165,6 +165,8 @@ def test_operator_runs_alone_and_restricted() -> None:
     (health,) = (port for port in container["ports"] if port["name"] == "health")
     assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "health"}
     assert health["containerPort"] == 8080
+    (metrics,) = (port for port in container["ports"] if port["name"] == "metrics")
+    assert metrics["containerPort"] == 8081, "what `tidegate operator` listens on unless told otherwise"
 
 
 def test_operator_is_bound_to_its_role() -> None:

@@ -18,6 +18,7 @@ from tidegate.cluster.store import Store
 from tidegate.core.actions import Action
 from tidegate.core.model import Snapshot
 from tidegate.drain.sessions import Sessions
+from tidegate.metrics.instruments import Metrics
 from tidegate.queue import KeyedQueue
 from tidegate.reconcile import Reconciler
 from tidegate.runtime import WATCHED, Operator
@@ -63,7 +64,10 @@ class OperatorProcess(Operator):
             loop.now,
         )
         tell = EventRecorder(cluster, "tidegate", name, loop.now)
-        self._reconciler = Reconciler(cluster, self._store, keys, self._sessions, tell, loop.now, gateway_image)
+        self.metrics = self._metrics = Metrics(self._queue, loop.now)
+        self._reconciler = Reconciler(
+            cluster, self._store, keys, self._sessions, tell, self.metrics, loop.now, gateway_image
+        )
         self.basis: dict[str, Snapshot] = {}
         """By key, what the pass that runs, or ran last, has decided on."""
         execute = self._reconciler._executor.execute

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2] / "operator"
 
 def run(home: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("KUBE", "HOME"))}
-    command = [sys.executable, "-m", "tidegate", "operator", "--liveness", ""]
+    command = [sys.executable, "-m", "tidegate", "operator", "--liveness", "", "--metrics", ""]
     env = inherited | {"HOME": str(home), "PYTHONPATH": str(ROOT)} | environment
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
 

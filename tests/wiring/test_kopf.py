@@ -14,6 +14,8 @@ from tidegate import runtime
 from tidegate.api import names
 from tidegate.cluster.client import ApiCluster
 from tidegate.cluster.port import DEPLOYMENTS, LLM_SERVICES, PDBS, PODS, REPLICASETS, SERVICES, Kind
+from tidegate.metrics.instruments import Metrics
+from tidegate.queue import KeyedQueue
 from tidegate.runtime import WATCHED, Operator
 
 KINDS = [kind for kind, _ in WATCHED]
@@ -23,7 +25,8 @@ KINDS = [kind for kind, _ in WATCHED]
 async def operator() -> AsyncIterator[Operator]:
     """The real one; its client has no server, and nothing here calls one."""
     cluster = ApiCluster(ApiClient(configuration=Configuration()))
-    made = Operator(cluster, "here", None, names.GATEWAY_IMAGE)
+    queue = KeyedQueue()
+    made = Operator(cluster, queue, Metrics(queue), "here", None, names.GATEWAY_IMAGE)
     yield made
     await made._sessions.close()
     await made._client.aclose()

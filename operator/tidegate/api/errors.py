@@ -9,6 +9,7 @@
     |   |-- Rejected         400 or 422: the object is invalid; `causes` holds (field, message)
     |   `-- Unavailable      429, 5xx, no answer: the write may or may not have happened
     |-- TemplateRefused      a dry run of a new revision was refused; `causes` holds (field, message)
+    |-- CannotListen         an address of this process that it cannot have: a person has to give another one
     `-- PodTrouble           a pod that cannot be asked, or an answer that cannot be believed
         |-- KeyRefused       401: the key is not, or no longer, the pod's
         `-- TooLate          409 to an undrain: it is sealed, or drains under another id
@@ -87,6 +88,10 @@ class TemplateRefused(TidegateError):
     def __init__(self, causes: Iterable[tuple[str, str]]) -> None:
         self.causes = tuple(causes)
         super().__init__("; ".join(f"{field}: {message}" if field else message for field, message in self.causes))
+
+
+class CannotListen(TidegateError):
+    """The operating system refuses an address that this process should listen on."""
 
 
 class PodTrouble(TidegateError):

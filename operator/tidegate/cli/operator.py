@@ -22,6 +22,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="where to answer liveness probes (default %(default)s); empty for nowhere",
     )
     parser.add_argument(
+        "--metrics",
+        type=_address,
+        default=os.environ.get("TIDEGATE_METRICS", "0.0.0.0:8081"),
+        metavar="HOST:PORT",
+        help="where Prometheus scrapes /metrics (default $TIDEGATE_METRICS or 0.0.0.0:8081); empty for nowhere",
+    )
+    parser.add_argument(
         "--gateway-image",
         default=os.environ.get("TIDEGATE_GATEWAY_IMAGE") or names.GATEWAY_IMAGE,
         metavar="IMAGE",
@@ -36,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     """Run until SIGTERM; 1 with one sentence when there is no cluster."""
     # As the first process of a container it would ignore SIGTERM until kopf listens, seconds of imports later.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    from tidegate.api.errors import ClusterError
+    from tidegate.api.errors import CannotListen, ClusterError
     from tidegate.runtime import run as serve
 
     logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
@@ -44,10 +51,20 @@ def run(args: argparse.Namespace) -> int:
         for name in ("kopf", "httpx", "httpcore", "aiohttp.access"):
             logging.getLogger(name).setLevel(logging.WARNING)
     try:
-        asyncio.run(serve(args.liveness or None, args.gateway_image))
-    except ClusterError as error:
+        asyncio.run(serve(args.liveness or None, args.metrics, args.gateway_image))
+    except (ClusterError, CannotListen) as error:
         print(f"tidegate operator: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def _address(text: str) -> tuple[str, int] | None:
+    """HOST:PORT, with an IPv6 host in brackets; nothing for nowhere."""
+    if not text:
+        return None
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, for example 0.0.0.0:8081")
+    return host.strip("[]"), int(port)

@@ -5,7 +5,7 @@ Typed models cost about 2 ms a pod to decode and drop fields they do not know, s
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import aiohttp
@@ -24,9 +24,12 @@ _JSON: Final = "application/json"
 _APPLY: Final = "application/apply-patch+yaml"
 _MERGE: Final = "application/merge-patch+json"
 _JSON_PATCH: Final = "application/json-patch+json"
+_METHODS: Final = {"list": "GET", "get": "GET", "create": "POST", "patch": "PATCH", "delete": "DELETE"}
+Seen = Callable[[str, str, str], None]
+"""Called with (verb, resource, code) of each call; verb and resource as in RBAC, code `none` without an answer."""
 
 
-async def connect(user_agent: str) -> "ApiCluster":
+async def connect(user_agent: str, seen: Seen | None = None) -> "ApiCluster":
     """Client from the pod's ServiceAccount, else from KUBECONFIG or ~/.kube/config.
 
     Raises `ClusterError` with the remedy when neither is there.
@@ -49,14 +52,14 @@ async def connect(user_agent: str) -> "ApiCluster":
     configuration.connection_pool_maxsize = 50
     api = ApiClient(configuration=configuration)
     api.user_agent = user_agent
-    return ApiCluster(api)
+    return ApiCluster(api, seen)
 
 
 class ApiCluster:
     """`Cluster` against a real API server. Close it when done."""
 
-    def __init__(self, api: ApiClient) -> None:
-        self._api = api
+    def __init__(self, api: ApiClient, seen: Seen | None = None) -> None:
+        self._api, self._seen = api, seen or (lambda *_: None)
 
     async def close(self) -> None:
         await self._api.close()
@@ -69,7 +72,7 @@ class ApiCluster:
         if labels:
             query["labelSelector"] = labels
         while True:
-            page = await self._call("GET", kind.path(namespace), query=query)
+            page = await self._call("list", kind.plural, kind.path(namespace), query=query)
             for item in page.get("items") or []:
                 # Items of a list carry neither; everything downstream may rely on them.
                 item.setdefault("apiVersion", kind.api_version)
@@ -81,10 +84,10 @@ class ApiCluster:
             query["continue"] = meta["continue"]
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
-        return await self._call("GET", kind.path(namespace, name))
+        return await self._call("get", kind.plural, kind.path(namespace, name))
 
     async def create(self, kind: Kind, namespace: str, body: Mapping[str, Any]) -> Object:
-        return await self._call("POST", kind.path(namespace), body=body)
+        return await self._call("create", kind.plural, kind.path(namespace), body=body)
 
     async def apply(
         self,
@@ -99,7 +102,8 @@ class ApiCluster:
         query = {"fieldManager": manager, "force": "true"}
         if dry_run:
             query["dryRun"] = "All"
-        return await self._call("PATCH", kind.path(namespace, name), query=query, body=body, content_type=_APPLY)
+        path = kind.path(namespace, name)
+        return await self._call("patch", kind.plural, path, query=query, body=body, content_type=_APPLY)
 
     async def merge_status(
         self, kind: Kind, namespace: str, name: str, status: Mapping[str, Any], *, uid: str
@@ -108,13 +112,13 @@ class ApiCluster:
         query = {"fieldManager": names.FIELD_MANAGER_STATUS}
         body = {"metadata": {"uid": uid}, "status": dict(status)}
         path = kind.path(namespace, name, "status")
-        return await self._call("PATCH", path, query=query, body=body, content_type=_MERGE)
+        resource = f"{kind.plural}/status"
+        return await self._call("patch", resource, path, query=query, body=body, content_type=_MERGE)
 
     async def patch(self, kind: Kind, namespace: str, name: str, operations: Sequence[Mapping[str, Any]]) -> Object:
+        path = kind.path(namespace, name)
         try:
-            return await self._call(
-                "PATCH", kind.path(namespace, name), body=list(operations), content_type=_JSON_PATCH
-            )
+            return await self._call("patch", kind.plural, path, body=list(operations), content_type=_JSON_PATCH)
         except Rejected as error:
             # A failed `test` comes as 422 "the server rejected our request due to an error in our request"
             # without causes; a really invalid result names fields.
@@ -124,23 +128,41 @@ class ApiCluster:
 
     async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str) -> None:
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
-        await self._call("DELETE", kind.path(namespace, name), body=body)
+        await self._call("delete", kind.plural, kind.path(namespace, name), body=body)
 
     async def _call(
         self,
-        method: str,
+        verb: str,
+        resource: str,
         path: str,
         *,
         query: Mapping[str, str] | None = None,
         body: Any = None,
         content_type: str = _JSON,
     ) -> Object:
+        try:
+            status, data, headers = await self._exchange(_METHODS[verb], path, query or {}, body, content_type)
+        except Unavailable:
+            self._seen(verb, resource, "none")
+            raise
+        self._seen(verb, resource, str(status))
+        if status >= 400:
+            raise _error(status, data, headers)
+        try:
+            return dict(json.loads(data)) if data else {}
+        except (ValueError, TypeError) as error:
+            raise Unavailable("the API server's answer is not a JSON object") from error
+
+    async def _exchange(
+        self, method: str, path: str, query: Mapping[str, str], body: Any, content_type: str
+    ) -> tuple[int, Any, Mapping[str, str] | None]:
+        """Status, body and headers of the answer, whatever it is."""
         headers = {"Accept": _JSON, "Content-Type": content_type}
         try:
             method, url, headers, body, _ = await self._api.param_serialize(
                 method,
                 path,
-                query_params=list((query or {}).items()),
+                query_params=list(query.items()),
                 header_params=headers,
                 body=body,
                 auth_settings=["BearerToken"],
@@ -148,17 +170,13 @@ class ApiCluster:
             response = await self._api.rest_client.request(
                 method, url, headers=headers, body=body, _request_timeout=_TIMEOUT
             )
-            data = await response.read()
+            return response.status, await response.read(), response.headers
         except ApiException as error:
-            raise _error(int(error.status or 0), error.body, error.headers) from error
+            if not error.status:
+                raise Unavailable("no answer from the API server") from error
+            return int(error.status), error.body, error.headers
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise Unavailable(f"no answer from the API server: {type(error).__name__}") from error
-        if response.status >= 400:
-            raise _error(response.status, data, response.headers)
-        try:
-            return dict(json.loads(data)) if data else {}
-        except (ValueError, TypeError) as error:
-            raise Unavailable("the API server's answer is not a JSON object") from error
 
 
 def _error(status: int, body: Any, headers: Mapping[str, str] | None) -> ClusterError:

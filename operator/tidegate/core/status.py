@@ -25,7 +25,7 @@ def status(plan: Plan) -> Document:
     view = plan.view
     s = view.s
     found = conditions.conditions(plan)
-    fresh = _new_outcomes(view)
+    fresh = new_outcomes(view)
     rollout = _rollout(view, fresh)
     document: Document = {
         "observedGeneration": s.generation,
@@ -139,7 +139,7 @@ def _outcome(pod: str, o: OutcomeRecord) -> Document:
     return row
 
 
-def _new_outcomes(view: View) -> list[tuple[str, OutcomeRecord]]:
+def new_outcomes(view: View) -> list[tuple[str, OutcomeRecord]]:
     """Outcomes that the status does not hold yet: of drained pods, and of draining ones that are gone."""
     listed = list(view.s.status.get("outcomes") or [])
     known = {row.get("pod") for row in listed}

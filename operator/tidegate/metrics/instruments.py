@@ -1,0 +1,194 @@
+"""Counters and histograms of one operator process, and where the rest of it reports to them.
+
+They begin at 0 with the process, as Prometheus expects it. A drain is counted when its outcome has entered the status,
+so one that a predecessor has reported is not counted again.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from tidegate import __version__
+from tidegate.api.conditions import DrainReason, Outcome
+from tidegate.core import times
+from tidegate.core.model import OutcomeRecord
+from tidegate.core.plan import Plan
+from tidegate.core.status import new_outcomes
+from tidegate.queue import KeyedQueue
+
+from .services import SERVICE, ServiceRow, Services, pod_rows
+
+_DRAIN_BUCKETS: Final = (1, 2.5, 5, 10, 20, 30, 60, 90, 120, 180, 300, 600, 900, 1800, 3600)
+_PASS_BUCKETS: Final = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 30)
+OTHER: Final = "Other"
+"""Stands for a word that is not ours: annotations can be written by anybody, and series have to stay bounded."""
+
+
+class Metrics:
+    """All that one operator process counts, in a registry of its own."""
+
+    def __init__(self, queue: KeyedQueue, now: Callable[[], float] = time.time) -> None:
+        # A second series for each counter, which tells nothing that a graph needs.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = registry = CollectorRegistry()
+        self._now = now
+        self._pending: dict[str, dict[str, OutcomeRecord]] = {}
+        self._services = Services(now)
+        registry.register(self._services)
+        registry.register(_Failures(queue))
+        ProcessCollector(registry=registry)
+        labels = (*SERVICE, "outcome", "reason")
+        self._drains = Counter("tidegate_drains", "Drains that ended.", labels, registry=registry)
+        self._drain_seconds = Histogram(
+            "tidegate_drain_seconds",
+            "Length of drains from the withdrawal, in seconds.",
+            (*SERVICE, "outcome"),
+            registry=registry,
+            buckets=_DRAIN_BUCKETS,
+        )
+        self._cut = Counter("tidegate_requests_cut", "Requests that ended with their pod.", SERVICE, registry=registry)
+        self._passes = Counter("tidegate_reconcile", "Passes over services.", ("result",), registry=registry)
+        for result in ("ok", "error", "fault"):
+            self._passes.labels(result)
+        self._pass_seconds = Histogram(
+            "tidegate_reconcile_seconds", "Length of a pass in seconds.", registry=registry, buckets=_PASS_BUCKETS
+        )
+        self._calls = Counter(
+            "tidegate_api_requests",
+            "Calls to the API server, watches aside; code none: no answer.",
+            ("verb", "resource", "code"),
+            registry=registry,
+        )
+        self._process(queue)
+
+    def _process(self, queue: KeyedQueue) -> None:
+        registry = self.registry
+        Gauge("tidegate_operator_info", "The operator's version.", ("version",), registry=registry).labels(
+            __version__
+        ).set(1)
+        self._leader = Gauge("tidegate_operator_leader", "1 while this process reconciles.", registry=registry)
+        self._success = Gauge(
+            "tidegate_operator_last_reconcile_timestamp_seconds",
+            "Unix time of the last pass that went well.",
+            registry=registry,
+        )
+        self._list = Gauge(
+            "tidegate_operator_last_list_timestamp_seconds",
+            "Unix time at which the cluster was last listed whole; every 2 minutes.",
+            registry=registry,
+        )
+        self._lists_failed = Gauge(
+            "tidegate_operator_failed_lists", "Lists of the cluster that failed in a row.", registry=registry
+        )
+        waiting = Gauge("tidegate_queue_keys", "Services that wait for a worker now.", registry=registry)
+        waiting.set_function(lambda: queue.waiting)
+        oldest = Gauge(
+            "tidegate_queue_oldest_seconds", "How long the first of them has waited, in seconds.", registry=registry
+        )
+        oldest.set_function(lambda: queue.oldest_seconds)
+
+    # -- what the parts of the operator report
+
+    def leads(self, leading: bool) -> None:
+        """Whether this process reconciles; one that does not shows no services."""
+        self._leader.set(leading)
+        if not leading:
+            for key in list(self._services.rows):
+                self.forget(key)
+
+    def listed(self) -> None:
+        """The cluster was listed whole."""
+        self._list.set(self._now())
+        self._lists_failed.set(0)
+
+    def list_failed(self) -> None:
+        """A list of the cluster failed."""
+        self._lists_failed.inc()
+
+    def called(self, verb: str, resource: str, code: str) -> None:
+        """A call to the API server."""
+        self._calls.labels(verb, resource, code).inc()
+
+    def passed(self, result: str, seconds: float) -> None:
+        """A pass over a service ended: `ok`, `error` (the API server's) or `fault` (ours)."""
+        self._passes.labels(result).inc()
+        self._pass_seconds.observe(seconds)
+        if result == "ok":
+            self._success.set(self._now())
+
+    def saw(self, key: str, decided: Plan, document: Mapping[str, Any]) -> None:
+        """A pass over service `key` has this plan and wants this status."""
+        s = decided.view.s
+        row = self._services.rows.get(key)
+        self._begin(s.namespace, s.name)
+        last = dict(row.last if row is not None else _last(s.status))
+        fresh = dict(new_outcomes(decided.view))
+        # What was new and is not any more stands in the status now. Before, its write may fail, or be lost with us.
+        for name, outcome in self._pending.get(key, {}).items():
+            if name not in fresh:
+                self._count(s.namespace, s.name, outcome)
+                last[_word(outcome.outcome, Outcome)] = outcome.at
+        self._pending[key] = fresh
+        self._services.rows[key] = ServiceRow(s.namespace, s.name, s.spec.replicas, pod_rows(s), document, last)
+
+    def refused(self, key: str, document: Mapping[str, Any]) -> None:
+        """Service `key` has a spec that no plan can be made of; its pods are as they were last seen."""
+        namespace, name = key.split("/", 1)
+        row = self._services.rows.get(key) or ServiceRow(namespace, name, None, (), {}, _last(document))
+        self._services.rows[key] = replace(row, status=document)
+
+    def forget(self, key: str) -> None:
+        """Service `key` is gone, and its series with it."""
+        self._pending.pop(key, None)
+        if self._services.rows.pop(key, None) is not None:
+            namespace, name = key.split("/", 1)
+            for metric in (self._drains, self._drain_seconds, self._cut):
+                metric.remove_by_labels({"namespace": namespace, "service": name})
+
+    # -- drains
+
+    def _begin(self, namespace: str, name: str) -> None:
+        """At 0 from the start: of a counter that appears with its first event Prometheus sees no increase."""
+        self._cut.labels(namespace, name)
+        for outcome in Outcome:
+            for reason in DrainReason:
+                self._drains.labels(namespace, name, outcome, reason)
+
+    def _count(self, namespace: str, name: str, ended: OutcomeRecord) -> None:
+        outcome, reason = _word(ended.outcome, Outcome), _word(ended.reason, DrainReason)
+        self._drains.labels(namespace, name, outcome, reason).inc()
+        self._drain_seconds.labels(namespace, name, outcome).observe(ended.seconds)
+        if ended.cut:
+            self._cut.labels(namespace, name).inc(ended.cut)
+
+
+class _Failures(Collector):
+    """Services whose passes fail, while they do."""
+
+    def __init__(self, queue: KeyedQueue) -> None:
+        self._queue = queue
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        text = "Passes over the service that failed in a row; absent when the last one went well."
+        family = GaugeMetricFamily("tidegate_reconcile_consecutive_failures", text, labels=SERVICE)
+        for key, count in self._queue.failures.items():
+            family.add_metric(key.split("/", 1), count)
+        yield family
+
+
+def _last(status: Mapping[str, Any]) -> dict[str, float]:
+    """When a drain last ended so, by the outcomes that the status lists."""
+    found: dict[str, float] = {}
+    for row in status.get("outcomes") or ():
+        outcome = _word(str(row.get("outcome")), Outcome)
+        found[outcome] = max(found.get(outcome, 0.0), times.parse(row.get("at")) or 0.0)
+    return found
+
+
+def _word(text: str, known: Iterable[str]) -> str:
+    return str(text) if text in set(known) else OTHER

@@ -1,0 +1,192 @@
+"""Each service as its last pass saw it, as gauges.
+
+The rows are made by the passes and only read by scrapes, which come from a thread of their own: nothing is shared but
+frozen rows. So a scrape asks no pod and no API server, and a deleted service takes its series with it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from tidegate.api import names
+from tidegate.api.conditions import ConditionStatus, Phase
+from tidegate.core import times
+from tidegate.core.model import Pod, Snapshot
+
+POD_STATES: Final = ("serving", "unready", names.DRAINING, names.DRAINED, "terminating")
+SERVICE: Final = ("namespace", "service")
+_POD: Final = (*SERVICE, "pod")
+_ESTIMATES: Final = {"p50": "p50Seconds", "p90": "p90Seconds", "p99": "p99Seconds", "p99Upper": "p99UpperSeconds"}
+
+
+@dataclass(frozen=True, slots=True)
+class PodRow:
+    """A pod, and what it said last. Unix seconds."""
+
+    name: str
+    revision: str
+    state: str
+    observed_at: float | None = None
+    in_flight: int | None = None
+    oldest_seconds: float | None = None
+    reason: str = ""
+    since: float | None = None
+    deadline: float | None = None
+    """When its budget is spent; a pod that is held has one too, and stays beyond it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceRow:
+    """A service: its pods and its status. `last` is when a drain last ended so, by outcome."""
+
+    namespace: str
+    name: str
+    replicas: int | None
+    pods: tuple[PodRow, ...]
+    status: Mapping[str, Any]
+    last: Mapping[str, float]
+
+
+def pod_rows(s: Snapshot) -> tuple[PodRow, ...]:
+    """Rows of all pods that stand."""
+    return tuple(_pod_row(s, pod) for pod in s.pods)
+
+
+def _pod_row(s: Snapshot, pod: Pod) -> PodRow:
+    reading = s.readings.get(pod.uid)
+    drain = pod.drain if pod.state == names.DRAINING and pod.alive else None
+    if reading is not None and drain is not None and reading.at < drain.since:
+        # Said before it was withdrawn: by now it may hold anything.
+        reading = None
+    return PodRow(
+        name=pod.name,
+        revision=pod.revision,
+        state=_state(pod),
+        observed_at=reading.at if reading else None,
+        in_flight=reading.in_flight if reading else None,
+        oldest_seconds=reading.oldest_seconds if reading else None,
+        reason=drain.reason if drain else "",
+        since=drain.since if drain else None,
+        deadline=(drain.deadline or drain.since + s.spec.drain.budget_seconds) if drain else None,
+    )
+
+
+def _state(pod: Pod) -> str:
+    if not pod.alive:
+        return "terminating"
+    if pod.state == names.SERVING and not pod.ready:
+        return "unready"
+    return pod.state
+
+
+class Services(Collector):
+    """The rows, by key `namespace/name`."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.rows: dict[str, ServiceRow] = {}
+        self._now = now
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """The gauges of all rows; called by a scrape."""
+        sheet = _Sheet()
+        now = self._now()
+        # One step, since passes change the dict meanwhile.
+        for row in list(self.rows.values()):
+            _service(sheet, row)
+            _rollout(sheet, row, now)
+            _drain_times(sheet, row)
+            for pod in row.pods:
+                _pod(sheet, row, pod)
+        yield from sheet.families.values()
+
+
+class _Sheet:
+    """The families of one scrape; all are there, also those without a sample."""
+
+    def __init__(self) -> None:
+        self.families = {
+            name: GaugeMetricFamily(f"tidegate_{name}", text, labels=labels)
+            for name, (text, labels) in _FAMILIES.items()
+        }
+
+    def add(self, name: str, labels: tuple[str, ...], value: float | None) -> None:
+        """What is not known is absent, not 0."""
+        if value is not None:
+            self.families[name].add_metric(labels, float(value))
+
+
+_FAMILIES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "service_phase": ("1 for the phase that the service is in.", (*SERVICE, "phase")),
+    "service_condition": ("Conditions of the service: 1 when True, 0 when False.", (*SERVICE, "condition", "reason")),
+    "service_replicas": ("spec.replicas.", SERVICE),
+    "pods": ("Pods by state; unready ones should serve and are not Ready.", (*SERVICE, "state")),
+    "pod_state": ("1 for the state that the pod is in.", (*_POD, "revision", "state")),
+    "pod_in_flight_requests": ("Requests in flight by the pod's last answer; it is asked while it drains.", _POD),
+    "pod_oldest_request_seconds": ("Age of the oldest of them at that answer, in seconds.", _POD),
+    "pod_observed_timestamp_seconds": ("Unix time of the pod's last answer.", _POD),
+    "drain_started_timestamp_seconds": ("Unix time at which the draining pod was withdrawn.", (*_POD, "reason")),
+    "drain_deadline_timestamp_seconds": ("Unix time at which the budget of the draining pod is spent.", _POD),
+    "last_drain_timestamp_seconds": ("Unix time at which a drain last ended so.", (*SERVICE, "outcome")),
+    "rollout_running": ("1 while a rollout runs.", SERVICE),
+    "rollout_seconds": ("Seconds that the rollout has taken, the running or else the last one.", SERVICE),
+    "rollout_bound_seconds": ("Seconds that no schedule of that rollout could have beaten.", SERVICE),
+    "rollout_drained_pods": ("Pods drained in that rollout.", SERVICE),
+    "rollout_cut_requests": ("Requests cut in that rollout.", SERVICE),
+    "drain_estimate_seconds": ("Estimated length of a drain, in seconds.", (*SERVICE, "estimate")),
+    "drain_estimate_samples": ("Drains that the estimate rests on.", SERVICE),
+    "grace_period_seconds": ("terminationGracePeriodSeconds of the next revision.", SERVICE),
+    "grace_period_term_seconds": ("Its terms, in seconds.", (*SERVICE, "term", "source")),
+}
+
+
+def _service(sheet: _Sheet, row: ServiceRow) -> None:
+    key = (row.namespace, row.name)
+    for phase in Phase:
+        sheet.add("service_phase", (*key, phase), row.status.get("phase") == phase)
+    for condition in row.status.get("conditions") or ():
+        labels = (*key, condition["type"], condition["reason"])
+        sheet.add("service_condition", labels, condition["status"] == ConditionStatus.TRUE)
+    sheet.add("service_replicas", key, row.replicas)
+    for state in POD_STATES:
+        sheet.add("pods", (*key, state), sum(pod.state == state for pod in row.pods))
+    for outcome, at in row.last.items():
+        sheet.add("last_drain_timestamp_seconds", (*key, outcome), at)
+
+
+def _rollout(sheet: _Sheet, row: ServiceRow, now: float) -> None:
+    key = (row.namespace, row.name)
+    rollout: Mapping[str, Any] = row.status.get("rollout") or {}
+    started = times.parse(rollout.get("startedAt"))
+    if started is None:
+        return
+    running = not rollout.get("finishedAt")
+    sheet.add("rollout_running", key, running)
+    sheet.add("rollout_seconds", key, now - started if running else rollout.get("seconds"))
+    sheet.add("rollout_bound_seconds", key, rollout.get("boundSeconds"))
+    sheet.add("rollout_drained_pods", key, rollout.get("drained"))
+    sheet.add("rollout_cut_requests", key, rollout.get("cut"))
+
+
+def _drain_times(sheet: _Sheet, row: ServiceRow) -> None:
+    key = (row.namespace, row.name)
+    estimates: Mapping[str, Any] = row.status.get("drainTimes") or {}
+    for name, field in _ESTIMATES.items():
+        sheet.add("drain_estimate_seconds", (*key, name), estimates.get(field))
+    sheet.add("drain_estimate_samples", key, estimates.get("samples"))
+    grace: Mapping[str, Any] = row.status.get("gracePeriod") or {}
+    sheet.add("grace_period_seconds", key, grace.get("seconds"))
+    for term in grace.get("terms") or ():
+        sheet.add("grace_period_term_seconds", (*key, term["name"], term["source"]), term["seconds"])
+
+
+def _pod(sheet: _Sheet, row: ServiceRow, pod: PodRow) -> None:
+    key = (row.namespace, row.name, pod.name)
+    sheet.add("pod_state", (*key, pod.revision, pod.state), 1)
+    sheet.add("pod_in_flight_requests", key, pod.in_flight)
+    sheet.add("pod_oldest_request_seconds", key, pod.oldest_seconds)
+    sheet.add("pod_observed_timestamp_seconds", key, pod.observed_at)
+    sheet.add("drain_started_timestamp_seconds", (*key, pod.reason), pod.since)
+    sheet.add("drain_deadline_timestamp_seconds", key, pod.deadline)

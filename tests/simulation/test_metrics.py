@@ -1,0 +1,256 @@
+"""What the operator tells Prometheus through rollouts, losses and deaths: each drain once, nothing of what is gone."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from simulation.world import NAMESPACE, World
+from tidegate.api import names
+from tidegate.cluster.port import LLM_SERVICES, PODS, Object
+
+SERVICE = {"namespace": NAMESPACE, "service": "chat"}
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    with World(seed=1) as made:
+        yield made
+
+
+def value(world: World, name: str, **labels: str) -> float | None:
+    assert world.operator is not None
+    return world.operator.metrics.registry.get_sample_value(f"tidegate_{name}", SERVICE | labels)
+
+
+def total(world: World, name: str, **labels: str) -> float:
+    """The sum of a metric's series that have these labels."""
+    assert world.operator is not None
+    wanted = (SERVICE | labels).items()
+    samples = (s for family in world.operator.metrics.registry.collect() for s in family.samples)
+    return sum(s.value for s in samples if s.name == f"tidegate_{name}" and wanted <= s.labels.items())
+
+
+def series(world: World) -> set[tuple[str, str]]:
+    """(metric, pod) of every series about the service."""
+    assert world.operator is not None
+    samples = [s for family in world.operator.metrics.registry.collect() for s in family.samples]
+    return {(s.name, s.labels.get("pod", "")) for s in samples if s.labels.get("service") == "chat"}
+
+
+def rollout(world: World) -> None:
+    world.create()
+    world.settle()
+    for pod in world.pods():
+        world.load(pod, 40.0, 20.0)
+    world.edit(image="app:v2")
+
+
+def annotation(pod: Object, key: str) -> Object:
+    return dict(json.loads(pod["metadata"]["annotations"][key]))
+
+
+def test_a_rollout_is_counted_and_timed(world: World) -> None:
+    rollout(world)
+    world.until(lambda: world.pods(state=names.DRAINING))
+    world.run(1)
+    assert value(world, "rollout_running") == 1
+    assert value(world, "service_phase", phase="Rolling") == 1
+    world.settle()
+    world.run(1)
+    assert value(world, "drains_total", outcome="Drained", reason="Rollout") == 3
+    assert total(world, "drains_total") == 3
+    assert value(world, "drain_seconds_count", outcome="Drained") == 3
+    lengths = [annotation(pod, names.OUTCOME)["seconds"] for pod in world.checks.outcomes.values()]
+    assert value(world, "drain_seconds_sum", outcome="Drained") == pytest.approx(sum(lengths))
+    assert value(world, "requests_cut_total") == 0
+    shown = world.status()["rollout"]
+    assert value(world, "rollout_running") == 0
+    assert value(world, "rollout_seconds") == shown["seconds"]
+    assert value(world, "rollout_bound_seconds") == shown["boundSeconds"]
+    assert value(world, "pods", state="serving") == value(world, "service_replicas") == 3
+    assert total(world, "pods") == total(world, "pod_state") == 3
+    assert total(world, "service_phase") == value(world, "service_phase", phase="Ready") == 1
+    assert value(world, "service_condition", condition="Ready", reason="AsDesired") == 1
+    assert value(world, "service_condition", condition="Stalled", reason="AsDesired") == 0
+
+
+def test_each_draining_pod_shows_since_when_until_when_and_what_it_holds(world: World) -> None:
+    rollout(world)
+    world.until(lambda: world.pods(state=names.DRAINING))
+    world.run(8)
+    (pod,) = world.pods(state=names.DRAINING)
+    record, name = annotation(pod, names.DRAIN), pod["metadata"]["name"]
+    since = value(world, "drain_started_timestamp_seconds", pod=name, reason="Rollout")
+    until = value(world, "drain_deadline_timestamp_seconds", pod=name)
+    assert since is not None and until is not None
+    assert until - since == pytest.approx(1800)
+    assert record["since"].startswith(world_time(since))
+    assert value(world, "pod_in_flight_requests", pod=name) == 2
+    observed = value(world, "pod_observed_timestamp_seconds", pod=name)
+    assert observed is not None and observed >= since
+    assert value(world, "pods", state="draining") == 1
+    world.settle()
+    world.run(1)
+    assert name not in {pod for _, pod in series(world)}
+    assert not [metric for metric, pod in series(world) if pod and metric.startswith("tidegate_drain")]
+
+
+def test_what_a_pod_said_before_it_was_withdrawn_is_not_shown_as_what_it_holds_while_draining(world: World) -> None:
+    rollout(world)
+    shown = 0
+    for _ in range(1000):
+        world.run(0.02)
+        for pod in world.pods(state=names.DRAINING):
+            name = pod["metadata"]["name"]
+            since = value(world, "drain_started_timestamp_seconds", pod=name, reason="Rollout")
+            observed = value(world, "pod_observed_timestamp_seconds", pod=name)
+            if since is not None and observed is not None:
+                shown += 1
+                assert observed >= since
+                assert value(world, "pod_in_flight_requests", pod=name) is not None
+    assert shown > 100
+    world.settle()
+
+
+def world_time(seconds: float) -> str:
+    from tidegate.core import times
+
+    return times.short(seconds).rstrip("Z")
+
+
+def test_a_held_pod_is_shown_with_the_end_of_its_budget(world: World) -> None:
+    world.create(budgetSeconds=60, onExpiry="Hold")
+    world.settle()
+    for pod in world.pods():
+        world.load(pod, 3000.0)
+    world.edit(image="app:v2")
+    world.run(400)
+    (pod,) = world.pods(state=names.DRAINING)
+    since = value(world, "drain_started_timestamp_seconds", pod=pod["metadata"]["name"], reason="Rollout")
+    assert since is not None
+    assert value(world, "drain_deadline_timestamp_seconds", pod=pod["metadata"]["name"]) == pytest.approx(since + 60)
+    assert value(world, "service_condition", condition="DrainOverdue", reason="BudgetHeld") == 1
+    assert value(world, "service_condition", condition="Stalled", reason="BudgetHeld") == 1
+    world.edit(onExpiry="Release")
+    world.settle()
+    world.run(1)
+    assert value(world, "service_condition", condition="DrainOverdue", reason="BudgetHeld") is None
+    assert value(world, "requests_cut_total") == 3
+    assert value(world, "drains_total", outcome="Expired", reason="Rollout") == 3
+
+
+def test_counters_are_there_before_the_first_event(world: World) -> None:
+    """Of a counter that appears with its first event Prometheus sees no increase."""
+    world.create()
+    world.settle()
+    assert value(world, "drains_total", outcome="Vanished", reason="Rollout") == 0
+    assert value(world, "requests_cut_total") == 0
+
+
+def test_a_new_operator_counts_no_old_outcome_again(world: World) -> None:
+    rollout(world)
+    world.settle()
+    world.run(1)
+    assert total(world, "drains_total") == 3
+    world.kill_operator()
+    world.run(200)
+    assert world.status()["outcomes"]
+    assert total(world, "drains_total") == 0
+    ended = value(world, "last_drain_timestamp_seconds", outcome="Drained")
+    assert ended is not None and world_time(ended) in world.status()["outcomes"][-1]["at"]
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("number", range(8, 44, 4))
+def test_killed_at_any_write_no_drain_is_counted_twice(number: int, after: bool) -> None:
+    with World(seed=2, traced=False) as world:
+        world.kill_at(number, after=after)
+        first = world.operator
+        assert first is not None
+        rollout(world)
+        world.settle()
+        world.run(1)
+        assert world.deaths == 1
+        seen = total(world, "drains_total")
+        world.operator, second = first, world.operator
+        seen += total(world, "drains_total")
+        world.operator = second
+        # Of the one whose status was written when the operator died, nobody can tell whether it was counted.
+        assert 2 <= seen <= 3
+
+
+@pytest.mark.parametrize("fault", ["429", "500", "timeout"])
+def test_a_status_whose_write_fails_is_counted_once(world: World, fault: str) -> None:
+    rollout(world)
+    world.until(lambda: world.pods(state=names.DRAINED))
+    world.faults.next_call("status", LLM_SERVICES, fault)
+    world.settle()
+    world.run(60)
+    assert not world.faults.scripted
+    assert total(world, "drains_total") == 3
+
+
+def test_a_pod_lost_while_no_operator_ran_shows_when_one_is_back(world: World) -> None:
+    rollout(world)
+    world.until(lambda: world.pods(state=names.DRAINING))
+    world.run(5)
+    lost = world.pods(state=names.DRAINING)[0]
+    world.stop_operator()
+    world.kubelet.vanish(lost["metadata"]["uid"])
+    world.run(60)
+    world.start_operator()
+    began = world.loop.now()
+    world.settle()
+    world.run(1)
+    at = value(world, "last_drain_timestamp_seconds", outcome="Vanished")
+    assert at is not None and at >= began
+    assert value(world, "drains_total", outcome="Vanished", reason="Rollout") == 1
+
+
+def test_the_series_of_a_deleted_service_end_with_it(world: World) -> None:
+    rollout(world)
+    world.settle()
+    world.run(1)
+    assert series(world)
+    world.delete(LLM_SERVICES, "chat")
+    world.run(200)
+    assert series(world) == set()
+    world.create()
+    world.settle()
+    assert total(world, "drains_total") == 0
+
+
+def test_words_of_strangers_become_one_series(world: World) -> None:
+    rollout(world)
+    world.until(lambda: world.pods(state=names.DRAINED))
+    pod = world.pods(state=names.DRAINED)[0]
+    said = annotation(pod, names.OUTCOME) | {"reason": "x" * 500}
+    world.stop_operator()
+    world.annotate(PODS, pod["metadata"]["name"], outcome=json.dumps(said))
+    world.server.merge(LLM_SERVICES, NAMESPACE, "chat", {"status": {"outcomes": None}}, "status")
+    world.start_operator()
+    world.settle()
+    world.run(1)
+    assert value(world, "drains_total", outcome="Drained", reason="Other") == 1
+
+
+def test_an_invalid_spec_shows_as_stalled(world: World) -> None:
+    world.create()
+    world.settle()
+    live = world.service()
+    broken = {**live, "spec": {**live["spec"], "port": 0}}
+    world.server.replace(LLM_SERVICES, broken)
+    world.run(5)
+    assert value(world, "service_phase", phase="Stalled") == 1
+    assert value(world, "pods", state="serving") == 3
+    world.edit(port="http")
+    world.settle()
+
+
+def test_a_process_that_does_not_lead_shows_no_service(world: World) -> None:
+    world.create()
+    world.settle()
+    assert world.operator is not None
+    world.operator.metrics.leads(False)
+    assert series(world) == set()
