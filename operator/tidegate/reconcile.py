@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from tidegate.api import names
 from tidegate.api.conditions import ConditionType, Outcome
 from tidegate.api.errors import ClusterError, Denied, InvalidSpec, Rejected, TemplateRefused
 from tidegate.api.resource import LLMServiceSpec
@@ -222,7 +223,9 @@ class Reconciler:
         listed = {row["pod"] for row in before.get("outcomes") or []}
         for row in after["outcomes"]:
             if row["pod"] not in listed and row["outcome"] in (Outcome.VANISHED, Outcome.RELEASED):
-                text = f"Pod {row['pod']}: {row['outcome']} in its drain; nobody could count what was cut"
+                given = next((p.release for p in s.pods if p.name == row["pod"] and p.release), "")
+                why = f" by {names.RELEASE}: {given}" if given else " in its drain"
+                text = f"Pod {row['pod']}: {row['outcome']}{why}; nobody could count what was cut"
                 await self._tell(s, row["outcome"], text, warning=True)
         rollout, past = after.get("rollout") or {}, before.get("rollout") or {}
         if rollout.get("finishedAt") and not past.get("finishedAt"):

@@ -1,8 +1,11 @@
 """A rollout, step by step: each story is one moment and what is done in it."""
 
+from typing import Any
+
 import pytest
 
 from core.stories import (
+    BUDGET,
     NOW,
     crashing,
     deployment,
@@ -11,6 +14,7 @@ from core.stories import (
     going,
     homeless,
     only,
+    record,
     says,
     serving,
     several,
@@ -194,6 +198,24 @@ def test_no_capacity_waits_unless_the_user_lets_a_pod_be_drained_first():
     pods = [*several("v1", 3), homeless("v2-1")]
     assert told(story("v2", *pods)) == []
     assert told(story("v2", *pods, spec={"rollout": {"whenNoCapacity": "DrainFirst"}})) == ["withdraw v1-1 (Rollout)"]
+
+
+def test_nobody_is_drained_first_for_a_pod_that_waits_for_one_that_goes():
+    """With replicas + maxSurge devices: the terminating pod keeps its own for a moment, no other one has to go."""
+    pods = [going(serving("v1-1")), *several("v1", 3)[1:], serving("v2-1"), homeless("v2-2")]
+    first = {"rollout": {"whenNoCapacity": "DrainFirst"}}
+    assert told(story("v2", *pods, spec=first)) == []
+    assert told(story("v2", *pods[1:], spec=first)) == ["withdraw v1-2 (Rollout)"]
+
+
+def test_while_a_pod_is_held_the_rollout_takes_no_other_one():
+    """Two slots, and one held: the other one waits too. A scale-in is not a rollout and goes on."""
+    held = draining("v1-1", drain=record("v1-1", since=-BUDGET - 9, budget=None))
+    pods = [held, *several("v1", 3)[1:], *several("v2", 2)]
+    hold: dict[str, Any] = {"rollout": {"maxSurge": 2}, "drain": {"onExpiry": "Hold"}}
+    assert told(story("v2", *pods, spec=hold)) == []
+    raised = {"rollout": {"maxSurge": 2}, "drain": {"onExpiry": "Hold", "budgetSeconds": BUDGET + 60}}
+    assert told(story("v2", *pods, spec=raised)) == ["withdraw v1-2 (Rollout)"]
 
 
 def test_setting_surge_to_0_in_the_middle_recovers_a_rollout_without_capacity():

@@ -25,7 +25,7 @@ from core.stories import (
     waiting,
 )
 from tidegate.core import invalid, times
-from tidegate.core.model import Conflict, Snapshot, Trouble
+from tidegate.core.model import Conflict, ContainerStatus, Snapshot, Trouble
 from tidegate.core.plan import plan
 from tidegate.core.status import status
 
@@ -137,7 +137,8 @@ OWN_PROBE = {"template": {"spec": {"containers": [container("v1", readinessProbe
             ["Service front", "add tidegate.dev/state: serving"]),
         (story("v2", HELD, *OLD[1:], serving("v2-1"), spec={"drain": {"onExpiry": "Hold"}}),
             "DrainOverdue", "BudgetHeld",
-            ["v1-1", "600 s", "spec.drain.budgetSeconds", "onExpiry: Release", "tidegate.dev/release"]),
+            ["v1-1", "600 s: 1 requests in flight", "Raise spec.drain.budgetSeconds", "push the old revision again",
+                "spec.drain.onExpiry: Release", "kubectl annotate pod v1-1 tidegate.dev/release='your reason'"]),
         (story("v2", draining("v1-1", drain=record("v1-1", since=-BUDGET - 1)), *OLD[1:], serving("v2-1")),
             "DrainOverdue", "Draining", ["v1-1", "it is let go now"]),
         (story("v1", *OLD, deployments=[deployment("v1", 3, rendered="older")]), "TemplateOutdated", "RenderedBefore",
@@ -159,6 +160,84 @@ def test_a_further_condition_is_there_while_true_and_names_the_remedy(s, kind, r
 def test_none_of_them_is_there_while_nothing_is_wrong():
     for s in (story("v1", *OLD), story("v2", draining("v1-1"), *OLD[1:], serving("v2-1"))):
         assert list(conditions(s)) == THREE
+
+
+def stalled(s: Snapshot) -> str:
+    """The reason of Stalled, or nothing."""
+    value, reason, _ = conditions(s)["Stalled"]
+    return reason if value == "True" else ""
+
+
+LATE = "ProgressDeadlineExceeded"
+QUICK = {"rollout": {"progressDeadlineSeconds": 60}}
+STEADY = {"rollout": {"progressDeadlineSeconds": 60, "minReadySeconds": 20}}
+
+
+def test_a_pod_that_is_ready_time_and_again_but_never_for_long_is_late_all_the_same():
+    """By its age: it never stays NotReady for long. Once one of the revision has served, a flap is a loss like any."""
+    flapping = {"unready_since": NOW - 2}
+    old = unready("v2-1", created=NOW - 81, **flapping)
+    assert stalled(story("v2", *OLD, old, spec=STEADY)) == LATE
+    assert stalled(story("v2", *OLD, serving("v2-1", created=NOW - 81, ready_since=NOW - 2), spec=STEADY)) == LATE
+    assert stalled(story("v2", *OLD, unready("v2-1", created=NOW - 79, **flapping), spec=STEADY)) == ""
+    assert stalled(story("v2", *OLD, serving("v2-1", created=NOW - 81, ready_since=NOW - 20), spec=STEADY)) == ""
+    assert stalled(story("v2", *OLD[:2], serving("v2-2"), old, spec=STEADY)) == ""
+    text = conditions(story("v2", *OLD, old, spec=STEADY))["Stalled"][2]
+    assert "v2-1 has not stayed Ready for minReadySeconds (20 s) after 60 s" in text
+
+
+def test_it_looks_again_when_a_pod_turns_late_by_any_of_its_clocks():
+    started = story("v2", *OLD, unready("v2-1", created=NOW - 70, unready_since=NOW - 50), spec=QUICK)
+    assert plan(started).requeue_after == pytest.approx(10, abs=0.1)
+    flaps = story("v2", *OLD, unready("v2-1", created=NOW - 75, unready_since=NOW - 2), spec=STEADY)
+    assert plan(flaps).requeue_after == pytest.approx(5, abs=0.1)
+
+
+def test_the_time_of_a_pod_that_waits_for_a_drain_has_not_begun():
+    first = {"rollout": {"progressDeadlineSeconds": 60, "maxSurge": 0, "maxUnavailable": 1}}
+    waits = replace(homeless("v2-1"), created=NOW - 500)
+    assert stalled(story("v2", draining("v1-1"), *OLD[1:], waits, spec=first)) == ""
+    assert stalled(story("v2", going(OLD[0]), *OLD[1:], waits, spec=first)) == ""
+    found = story("v2", *OLD[1:], waits, spec=first)
+    # The scheduler may take a while to see the free place: since the drain's end that, too, is its own time.
+    ended = {"outcomes": [{"pod": "v1-1", "outcome": "Drained", "seconds": 400, "at": times.text(NOW - 40)}]}
+    assert stalled(replace(found, status=ended)) == ""
+    assert stalled(replace(found, status=ended, now=NOW + 30)) == LATE
+    assert stalled(found) == LATE
+    assert "finds no node after 60 s (spec.rollout.progressDeadlineSeconds): 0/3 nodes" in message(found)
+    up = unready("v2-1", created=NOW - 500, scheduled=NOW - 10)
+    assert stalled(story("v2", *OLD[1:], up, spec=first)) == ""
+    assert stalled(story("v2", *OLD[1:], replace(up, scheduled=NOW - 61), spec=first)) == LATE
+
+
+def test_a_pod_for_which_another_one_makes_room_does_not_lack_capacity():
+    """A terminating pod keeps its device for a moment, and with replicas + maxSurge devices the next one waits."""
+    second = [*OLD[1:], serving("v2-1"), homeless("v2-2")]
+    assert stalled(story("v2", going(OLD[0]), *second)) == ""
+    assert stalled(story("v2", draining("v1-1"), *second)) == ""
+    assert stalled(story("v2", *second)) == "NoSpareCapacity"
+    # It is gone, and the scheduler has not tried again yet: teardown and its longest backoff are waited for.
+    just = story("v2", *second, status={"outcomes": [{"pod": "v1-1", "at": times.text(NOW - 15)}]})
+    assert stalled(just) == ""
+    assert plan(just).requeue_after == pytest.approx(5, abs=0.1)
+    assert stalled(replace(just, now=NOW + 5)) == "NoSpareCapacity"
+    assert stalled(story("v2", going(OLD[0]), *second, homeless("v2-3"))) == "NoSpareCapacity"
+
+
+def test_one_that_crashed_and_is_up_again_has_failed_until_it_stayed_up():
+    again = ContainerStatus(running=True, started=True, restarts=1, exit_code=1, exit_reason="Error")
+    fresh = serving("v2-1", ready_since=NOW - 5, container=again)
+    assert stalled(story("v2", *OLD, fresh, spec=STEADY)) == "NewRevisionFailed"
+    assert stalled(story("v2", *OLD, replace(fresh, ready_since=NOW - 20), spec=STEADY)) == ""
+    assert stalled(story("v2", *OLD, fresh)) == ""
+
+
+def test_a_held_scale_in_is_undone_by_scaling_out_and_no_rollout_stops():
+    held = draining("v1-3", drain=record("v1-3", since=-BUDGET - 9, budget=None, reason="ScaleIn"))
+    s = story("v1", *OLD[:2], held, spec={"replicas": 2, "drain": {"onExpiry": "Hold"}})
+    assert stalled(s) == "BudgetHeld"
+    assert "raise spec.replicas again" in message(s)
+    assert "rollout" not in message(s)
 
 
 def message(s: Snapshot) -> str:
@@ -212,7 +291,7 @@ def test_a_pod_that_is_wanted_again_is_said_to_be_and_one_that_is_drained_too():
         (story("v2", *OLD, waiting("v2-1")), ["ImagePullBackOff: no such tag", "No further old pod is drained"]),
         (story("v1", waiting("v1-1")), ["ImagePullBackOff: no such tag", "Push a working revision to recover"]),
         (story("v2", *OLD, homeless("v2-1")),
-            ["3 Insufficient nvidia.com/gpu", "spec.rollout.maxSurge: 0 and maxUnavailable: 1"]),
+            ["3 Insufficient nvidia.com/gpu. No old pod goes", "spec.rollout.maxSurge: 0 and maxUnavailable: 1"]),
         (story("v2", *OLD, unready("v2-1", created=NOW - 1801)), ["1800 s", "spec.rollout.progressDeadlineSeconds"]),
         (story("v2", *OLD, deployments=[deployment("v1", 3), deployment("v2", 1, failure="exceeded quota: gpus")]),
             ["Pods of chat-v2 are refused: exceeded quota: gpus"]),

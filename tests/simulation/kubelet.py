@@ -41,6 +41,7 @@ class PodRun:
         self.process: Process | None = None
         self.started = False
         self.ready_since: float | None = None
+        self.scheduled_at = 0.0
         self.restarts = 0
         self.waiting = ("ContainerCreating", "")
         self.exit_code: int | None = None
@@ -110,6 +111,7 @@ class Kubelet:
         self._ips += 1
         node = f"node-{self._ips % 3}"
         run = PodRun(uid, key, f"10.0.{self._ips // 250}.{self._ips % 250 + 1}", node)
+        run.scheduled_at = self._server.now()
         self.runs[uid] = run
         self._server.replace(PODS, {**live, "spec": {**live["spec"], "nodeName": node}}, subresource="binding")
         serving = live["metadata"]["annotations"][names.CONTAINER]
@@ -308,10 +310,11 @@ class Kubelet:
         ready: Object = {"type": "Ready", "status": "False"}
         if run.ready_since is not None:
             ready = {"type": "Ready", "status": "True", "lastTransitionTime": times.short(run.ready_since)}
+        scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": times.short(run.scheduled_at)}
         kept = [c for c in live["status"].get("conditions") or [] if c["type"] == "DisruptionTarget"]
         return {
             "phase": "Running" if run.process is not None else "Pending",
             "podIP": run.ip,
-            "conditions": [{"type": "PodScheduled", "status": "True"}, ready, *kept],
+            "conditions": [scheduled, ready, *kept],
             "containerStatuses": [container],
         }

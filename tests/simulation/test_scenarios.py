@@ -355,6 +355,38 @@ def test_drain_first_makes_its_own_room(world: World) -> None:
     assert nothing_cut(world)
 
 
+@pytest.mark.parametrize("when", ["Wait", "DrainFirst"])
+def test_with_a_device_for_each_surge_pod_nobody_lacks_one(world: World, when: str) -> None:
+    """The next new pod waits a while for the one that terminates: no reason to stop, nor to drain another one first."""
+    world.image("app:v1", stop=8.0)
+    world.kubelet.capacity = 4
+    standing(world, whenNoCapacity=when)
+    world.edit(image="app:v2")
+    fewest = 3
+
+    def over() -> bool:
+        nonlocal fewest
+        fewest = min(fewest, len(world.ready_pods(state=names.SERVING)))
+        return not world.pods(image="app:v1")
+
+    world.until(over)
+    world.settle()
+    assert fewest == 3
+    assert "NoSpareCapacity" not in {event.reason for event in world.told()}
+    assert nothing_cut(world)
+
+
+def test_a_pod_that_waits_for_a_long_drain_is_not_late(world: World) -> None:
+    world.kubelet.capacity = 1
+    world.create(replicas=1, whenNoCapacity="DrainFirst", progressDeadlineSeconds=60)
+    world.settle()
+    world.load(world.pods()[0], 500.0)
+    world.edit(image="app:v2")
+    world.settle()
+    assert by_outcome(world)["app:v1", "Drained"] == 1
+    assert "ProgressDeadlineExceeded" not in {event.reason for event in world.told()}
+
+
 def test_one_device_and_drain_first(world: World) -> None:
     world.kubelet.capacity = 1
     standing(world, replicas=1, whenNoCapacity="DrainFirst")
@@ -455,6 +487,24 @@ def test_hold_keeps_the_pod_until_it_is_released(world: World) -> None:
     world.edit(onExpiry="Release")
     world.settle()
     assert world.outcomes() == [("app:v1", "Expired", 1)] * 3
+
+
+def test_a_held_pod_stops_the_other_slot_too(world: World) -> None:
+    world.create(budgetSeconds=60, onExpiry="Hold", replicas=4, maxSurge=2)
+    world.settle()
+    for pod in world.pods():
+        world.load(pod, 3000.0)
+    world.edit(image="app:v2")
+    world.until(lambda: len(world.pods(state=names.DRAINING)) == 2)
+    # One of the two ends by itself while the other one is held: its slot stays empty.
+    gone, held = world.pods(state=names.DRAINING)
+    world.run(100)
+    world.annotate(PODS, gone["metadata"]["name"], release="its client is gone")
+    world.run(200)
+    assert [p["metadata"]["name"] for p in world.pods(state=names.DRAINING)] == [held["metadata"]["name"]]
+    assert len(world.ready_pods(image="app:v1", state=names.SERVING)) == 2
+    world.edit(onExpiry="Release")
+    world.settle()
 
 
 def test_hold_ends_with_the_stream(world: World) -> None:

@@ -109,6 +109,9 @@ def test_not_ready_unknown_and_unschedulable():
     ]
     found = project.pod(pod)
     assert (found.ready, found.unschedulable) == (False, "no node") and found.unready_since is not None
+    assert found.scheduled is None
+    pod["status"]["conditions"][1] = {"type": "PodScheduled", "status": "True", "lastTransitionTime": DAY}
+    assert project.pod(pod).scheduled == project.pod(pod).created
     pod["status"]["conditions"] = [{"type": "Ready", "status": "Unknown", "lastTransitionTime": DAY}]
     assert (project.pod(pod).ready_since, project.pod(pod).unready_since) == (None, None)
 

@@ -169,10 +169,13 @@ class Executor:
                     outcome.cut,
                 )
                 cut = "unknown how many requests" if outcome.cut is None else f"{outcome.cut} requests"
+                why = next(
+                    (f" ({names.RELEASE}: {p.release})" for p in s.pods if p.uid == action.uid and p.release), ""
+                )
                 await self._tell(
                     s,
                     "Drained",
-                    f"Pod {pod}: {outcome.outcome} after {outcome.seconds:.0f} s, {cut} cut",
+                    f"Pod {pod}: {outcome.outcome}{why} after {outcome.seconds:.0f} s, {cut} cut",
                     warning=outcome.cut != 0,
                 )
             case _:

@@ -33,6 +33,7 @@ def pod(raw: Raw) -> Pod:
         ip=status.get("podIP", "") if not spec.get("hostNetwork") else "",
         ready_since=times.parse(ready.get("lastTransitionTime")) if ready.get("status") == "True" else None,
         unready_since=times.parse(ready.get("lastTransitionTime")) if ready.get("status") == "False" else None,
+        scheduled=times.parse(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "True" else None,
         unschedulable=scheduled.get("message", "") if scheduled.get("reason") == "Unschedulable" else "",
         any_running=any("running" in (c.get("state") or {}) for c in everything),
         container=_serving_status(everything, serving),

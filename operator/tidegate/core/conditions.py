@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tidegate.api import names
-from tidegate.api.conditions import ConditionType, Reason
+from tidegate.api.conditions import ConditionType, DrainReason, Reason
 from tidegate.api.drain import OnExpiry
 
-from . import bystanders, foreign, template, times
+from . import bystanders, foreign, lateness, template, times
 from .children import outdated
 from .grace import grace_period
-from .model import Pod
+from .model import DrainRecord, Pod
 from .plan import Plan
 from .running import wanted_back
 from .view import View, by_age, failure
@@ -85,31 +85,28 @@ def _stalled(plan: Plan) -> Verdict | None:
         return Reason.NAME_CONFLICT, "; ".join(c.detail for c in lasting)
     if plan.unreachable:
         return Reason.NO_ANSWER, _unreachable(view)
-    held = [p for p in view.draining if _overdue(view, p)]
-    if held and s.spec.drain.on_expiry is OnExpiry.HOLD:
-        return Reason.BUDGET_HELD, _overdue_text(view, held[0])
+    if view.held:
+        return Reason.BUDGET_HELD, _overdue_text(view, view.held[0])
     return _not_coming_up(view)
 
 
 def _not_coming_up(view: View) -> Verdict | None:
     tail = _nobody_else(view)
-    if view.failing and not _was_complete(view):
+    if view.failing and not lateness.was_complete(view):
         pod = by_age(view.failing)[0]
         return Reason.NEW_REVISION_FAILED, f"Pod {pod.name} does not come up: {failure(pod)}. {tail}"
     if view.target is not None and view.target.failure:
         return Reason.NEW_REVISION_FAILED, f"Pods of {view.target.name} are refused: {view.target.failure}. {tail}"
-    starved = [p for p in view.target_pods if p.unschedulable]
+    starved = by_age(view.starved)
     if starved and view.old_pods and view.amounts.surge:
         return Reason.NO_SPARE_CAPACITY, (
-            f"Pod {starved[0].name} finds no node: {starved[0].unschedulable}. Free capacity, or set "
-            "spec.rollout.maxSurge: 0 and maxUnavailable: 1 to drain a pod first. " + tail
+            f"Pod {starved[0].name} finds no node: {starved[0].unschedulable.rstrip('.')}. No old pod goes for it. "
+            "Free capacity, or set spec.rollout.maxSurge: 0 and maxUnavailable: 1 to drain a pod first; if no node "
+            "could ever take it, correct resources, nodeSelector, affinity or tolerations in spec.template.spec"
         )
-    late = _late(view)
+    late = lateness.late(view)
     if late is not None:
-        limit = view.s.spec.rollout.progress_deadline_seconds
-        return Reason.PROGRESS_DEADLINE_EXCEEDED, (
-            f"Pod {late.name} is not Ready after {limit} s (spec.rollout.progressDeadlineSeconds). {tail}"
-        )
+        return Reason.PROGRESS_DEADLINE_EXCEEDED, f"Pod {late.name} {lateness.told(view, late)}. {tail}"
     return None
 
 
@@ -117,16 +114,6 @@ def _nobody_else(view: View) -> str:
     if not view.old_pods:
         return "Push a working revision to recover"
     return "No further old pod is drained; push a working revision, or the old one again, to recover"
-
-
-def _late(view: View) -> Pod | None:
-    """The longest-waiting pod of a revision that has not stood whole yet; by its own time, so drains do not count."""
-    if _was_complete(view):
-        return None
-    limit = view.s.spec.rollout.progress_deadline_seconds
-    waiting = [p for p in view.target_pods if p.state == names.SERVING and not p.ready]
-    late = [p for p in waiting if view.s.now - max(p.created, p.unready_since or 0.0) > limit]
-    return by_age(late)[0] if late else None
 
 
 def _reconciling(view: View) -> Verdict | None:
@@ -147,7 +134,9 @@ def _reconciling(view: View) -> Verdict | None:
         return Reason.SCALING_IN, f"{len(view.serving)} pods serve, {wanted} are wanted. {detail or _next(view)}"
     if updated < wanted:
         known = len([p for p in view.target_pods if p.state == names.SERVING])
-        reason = Reason.SCALING_OUT if known < wanted or not _was_complete(view) else Reason.WAITING_FOR_REPLACEMENT
+        reason = (
+            Reason.SCALING_OUT if known < wanted or not lateness.was_complete(view) else Reason.WAITING_FOR_REPLACEMENT
+        )
         return reason, f"{updated} of {wanted} pods serve. {_next(view)}"
     return None
 
@@ -161,36 +150,19 @@ def _leaving(view: View) -> bool:
     return any(p.state == names.DRAINED for p in view.alive)
 
 
-def _was_complete(view: View) -> bool:
-    """Whether this revision has stood whole before: what happens then is a loss, not a rollout that fails."""
-    rollout = view.s.status.get("rollout") or {}
-    same = view.target is not None and view.s.status.get("targetRevision") == view.target.name
-    return same and bool(rollout.get("finishedAt"))
-
-
 def _drain_detail(view: View) -> str:
     """Who drains, since when, what it waits for, and when that ends at the latest."""
     parts = []
     back = wanted_back(view)
     for pod in by_age(view.draining)[:3]:
-        record, reading = pod.drain, view.s.readings.get(pod.uid)
+        record = pod.drain
         if record is None:
             continue
-        if reading is not None and reading.at < record.since:
-            # Asked before it was withdrawn: by now it may hold anything.
-            reading = None
         if pod.uid in back:
             parts.append(f"Pod {pod.name} is wanted again and asked to serve")
             continue
         since = int(view.s.now - record.since)
-        if reading is None or pod.uid in view.s.troubles:
-            trouble = view.s.troubles.get(pod.uid)
-            work = f"its count is unknown ({trouble.detail})" if trouble else "it has not answered yet"
-        else:
-            oldest = f", the oldest {int(reading.oldest_seconds)} s old" if reading.oldest_seconds else ""
-            work = f"{reading.in_flight} requests in flight{oldest}"
-            if reading.in_flight is None:
-                work = "its endpoint does not count, so how many requests are in flight is unknown"
+        work = _work(view, pod, record)
         until = (
             f"at the latest at {times.clock(record.deadline)} it is let go"
             if record.deadline is not None
@@ -200,6 +172,20 @@ def _drain_detail(view: View) -> str:
     more = len(view.draining) - len(parts)
     text = "; ".join(parts) + (f"; and {more} more" if more > 0 else "")
     return text if not text or all(p.uid in back for p in view.draining) else f"{text}. Then the next step follows"
+
+
+def _work(view: View, pod: Pod, record: DrainRecord) -> str:
+    """What a draining pod holds, as far as it is known."""
+    reading, trouble = view.s.readings.get(pod.uid), view.s.troubles.get(pod.uid)
+    if trouble is not None:
+        return f"its count is unknown ({trouble.detail})"
+    if reading is None or reading.at < record.since:
+        # Asked before it was withdrawn: by now it may hold anything.
+        return "it has not answered yet"
+    if reading.in_flight is None:
+        return "its endpoint does not count, so how many requests are in flight is unknown"
+    oldest = f", the oldest {int(reading.oldest_seconds)} s old" if reading.oldest_seconds else ""
+    return f"{reading.in_flight} requests in flight{oldest}"
 
 
 def _next(view: View) -> str:
@@ -225,9 +211,9 @@ def _further(plan: Plan) -> Iterable[Condition]:
     s = view.s
     if plan.unreachable:
         yield Condition(ConditionType.DRAIN_ENDPOINT_UNREACHABLE, True, Reason.NO_ANSWER, _unreachable(view))
-    overdue = [p for p in view.draining if _overdue(view, p)]
+    overdue = [p for p in view.draining if view.overdue(p)]
     if overdue:
-        reason = Reason.BUDGET_HELD if s.spec.drain.on_expiry is OnExpiry.HOLD else Reason.DRAINING
+        reason = Reason.BUDGET_HELD if view.held else Reason.DRAINING
         yield Condition(ConditionType.DRAIN_OVERDUE, True, reason, _overdue_text(view, overdue[0]))
     if s.locks_missing:
         yield Condition(
@@ -280,18 +266,19 @@ def _own_readiness(container: str) -> Verdict:
     )
 
 
-def _overdue(view: View, pod: Pod) -> bool:
-    return pod.drain is not None and view.s.now > pod.drain.since + view.s.spec.drain.budget_seconds
-
-
 def _overdue_text(view: View, pod: Pod) -> str:
-    remedy = "it is let go now"
-    if view.s.spec.drain.on_expiry is OnExpiry.HOLD:
-        remedy = (
-            "it is held and the rollout stops here. Raise spec.drain.budgetSeconds, set spec.drain.onExpiry: Release, "
-            f"push the old revision again, or annotate the pod with {names.RELEASE}: <reason>"
-        )
-    return f"Pod {pod.name} drains beyond its budget of {view.s.spec.drain.budget_seconds} s; {remedy}"
+    record = pod.drain
+    told = f"Pod {pod.name} drains beyond its budget of {view.s.spec.drain.budget_seconds} s"
+    if record is None or view.s.spec.drain.on_expiry is not OnExpiry.HOLD:
+        return f"{told}; it is let go now"
+    scaled = record.reason == DrainReason.SCALE_IN
+    stops = "it is held and " + ("stays until then" if scaled else "the rollout stops here")
+    back = "raise spec.replicas again" if scaled else "push the old revision again"
+    return (
+        f"{told}: {_work(view, pod, record)}; {stops}. Raise spec.drain.budgetSeconds to wait on, {back} to keep the "
+        "pod, or let it go with what it holds: set spec.drain.onExpiry: Release, or for this pod alone: kubectl "
+        f"annotate pod {pod.name} {names.RELEASE}='your reason'"
+    )
 
 
 def _unreachable(view: View) -> str:

@@ -91,8 +91,8 @@ def outcome(view: View, pod: Pod, record: DrainRecord) -> OutcomeRecord | None:
     now = view.s.now
     reading = view.s.readings.get(pod.uid)
     if pod.release:
-        cut = reading.in_flight if reading is not None else None
-        return _ended(now, record, Outcome.RELEASED, cut, reading.oldest_seconds if reading is not None else None)
+        # What it holds now may still end in its grace period, and nobody listens any more: its cuts are not known.
+        return _ended(now, record, Outcome.RELEASED, None)
     if view.holds_no_work(pod):
         gone = record.instance is not None
         return _ended(now, record, Outcome.VANISHED if gone else Outcome.NO_WORK, None if gone else 0)

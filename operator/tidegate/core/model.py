@@ -68,6 +68,8 @@ class Pod:
     """None while the pod is not Ready."""
     unready_since: float | None = None
     """When it turned NotReady; None while Ready or not known."""
+    scheduled: float | None = None
+    """When it got its node; None while it has none."""
     unschedulable: str = ""
     """The scheduler's message while the pod finds no node."""
     any_running: bool = False

@@ -12,7 +12,7 @@ becomes one new pod, one pod beyond the floor becomes one drain: slots pipeline,
 from dataclasses import dataclass
 from typing import Final
 
-from . import children, counts, running, withdrawal
+from . import children, counts, lateness, running, withdrawal
 from .actions import Action, DrainOrder, Question
 from .draft import POLL_SECONDS, Draft
 from .model import Snapshot
@@ -71,10 +71,9 @@ def _wake(draft: Draft) -> None:
     for pod in view.target_pods:
         if pod.ready_since is not None and view.s.now - pod.ready_since < least:
             draft.wake.append(pod.ready_since + least - view.s.now + 0.05)
-    limit = view.s.spec.rollout.progress_deadline_seconds
-    for pod in view.target_pods:
-        if not pod.ready and view.s.now - pod.created <= limit:
-            draft.wake.append(pod.created + limit - view.s.now + 0.05)
+    draft.wake.extend(rest + 0.05 for rest in lateness.wakes(view))
+    if view.room_seen_at > view.s.now and any(p.unschedulable for p in view.target_pods):
+        draft.wake.append(view.room_seen_at - view.s.now + 0.05)
     for pod in view.lost:
         if pod.unready_since is not None and view.s.now - pod.unready_since < UNREADY_SECONDS:
             draft.wake.append(pod.unready_since + UNREADY_SECONDS - view.s.now + 0.05)

@@ -6,14 +6,18 @@ from functools import cached_property
 from typing import Final
 
 from tidegate.api import names
+from tidegate.api.drain import OnExpiry
 from tidegate.api.resource import WhenNoCapacity
 
-from . import amounts, revision, template
+from . import amounts, revision, template, times
 from .amounts import Amounts
 from .model import ContainerStatus, Deployment, Pod, Snapshot
 
 FRESH_SECONDS: Final = 10.0
 """A reading older than this does not choose victims."""
+
+SCHEDULER_SECONDS: Final = 10.0
+"""The scheduler's longest backoff (podMaxBackoffSeconds): a free place is not taken before."""
 
 FAILED_WAITING: Final = frozenset(
     (
@@ -39,6 +43,8 @@ class View:
     source: str
     target: Deployment | None
     findings: tuple[template.Finding, ...]
+    drain_first: bool = False
+    """Whether `whenNoCapacity: DrainFirst` has put maxSurge 0, maxUnavailable 1 in force."""
 
     @classmethod
     def of(cls, s: Snapshot) -> "View":
@@ -46,10 +52,11 @@ class View:
         source = revision.source(s.raw_spec)
         target = revision.find((d for d in s.deployments if not d.deleting), source)
         resolved = amounts.resolve(s.spec.replicas, rollout.max_surge, rollout.max_unavailable)
-        if rollout.when_no_capacity is WhenNoCapacity.DRAIN_FIRST and _starved(s, target):
+        drain_first = rollout.when_no_capacity is WhenNoCapacity.DRAIN_FIRST and _starved(s, target)
+        if drain_first:
             resolved = Amounts(s.spec.replicas, 0, 1)
         found = template.findings(s.spec) or tuple(_unroutable(s, target))
-        return cls(s, resolved, source, target, found)
+        return cls(s, resolved, source, target, found, drain_first)
 
     @cached_property
     def blocked(self) -> bool:
@@ -144,8 +151,45 @@ class View:
         ]
 
     @cached_property
+    def leaving(self) -> list[Pod]:
+        """Pods on their way out, by whomever; the place of each will be free."""
+        return [p for p in self.s.pods if p.terminating or (p.alive and p.state != names.SERVING)]
+
+    @cached_property
+    def starved(self) -> list[Pod]:
+        """Pods of the wanted revision that find no node, unless as many are leaving or have just left.
+
+        A terminating pod keeps its device for a moment: where there are replicas + maxSurge of them the next new pod
+        waits for it, and needs nobody else to go.
+        """
+        found = [p for p in self.target_pods if p.unschedulable]
+        return found if len(found) > len(self.leaving) and self.s.now >= self.room_seen_at else []
+
+    @cached_property
+    def last_drain(self) -> float:
+        """When the last drain ended, of pods that stand or are gone; 0 if there was none."""
+        listed = [times.parse(row.get("at")) or 0.0 for row in self.s.status.get("outcomes") or []]
+        return max([*listed, *(p.outcome.at for p in self.s.pods if p.outcome is not None)], default=0.0)
+
+    @property
+    def room_seen_at(self) -> float:
+        """When the pod of the last drain should be gone, and the scheduler have seen its place."""
+        return self.last_drain + self.s.spec.drain.grace.teardown_seconds + SCHEDULER_SECONDS
+
+    @cached_property
     def draining(self) -> list[Pod]:
         return [p for p in self.alive if p.state == names.DRAINING]
+
+    def overdue(self, pod: Pod) -> bool:
+        """Whether it drains and its budget, as it is now, is spent."""
+        spent = pod.drain is not None and self.s.now > pod.drain.since + self.s.spec.drain.budget_seconds
+        return spent and pod.state == names.DRAINING
+
+    @cached_property
+    def held(self) -> list[Pod]:
+        """Pods that `onExpiry: Hold` keeps beyond their budget."""
+        hold = self.s.spec.drain.on_expiry is OnExpiry.HOLD
+        return [p for p in self.draining if hold and self.overdue(p)]
 
     def holds_no_work(self, pod: Pod) -> bool:
         """Unknown is never zero: only a container that does not run or has not started proves an empty pod."""
@@ -159,13 +203,16 @@ class View:
 
     @cached_property
     def failing(self) -> list[Pod]:
-        """Pods of the wanted revision whose own container says that it will not come up."""
-        return [p for p in self.target_pods if failure(p)]
+        """Pods of the wanted revision whose own container says that it will not come up.
+
+        One that crashed and is Ready again is among them until it has stayed so for minReadySeconds.
+        """
+        return [p for p in self.target_pods if p.uid not in self.available_uids and failure(p)]
 
 
 def failure(pod: Pod) -> str:
     """The container's own reason for not coming up, or nothing."""
-    if pod.ready or pod.state != names.SERVING:
+    if pod.state != names.SERVING:
         return ""
     before = _failure(pod.gateway) if pod.gateway is not None else ""
     # Its engine waits for it.

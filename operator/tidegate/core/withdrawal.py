@@ -26,6 +26,8 @@ def spare_serving(view: View) -> int:
     """Serving pods beyond the floor. None is to spare after a loss that is not mended, whatever maxUnavailable says."""
     if view.lost and len(view.available) < view.amounts.replicas:
         return 0
+    if view.drain_first and not view.starved:
+        return 0
     return len(view.available) - view.amounts.least_serving
 
 
@@ -48,7 +50,7 @@ def withdraw(draft: Draft, group: victims.Candidates, limit: int, spare: int) ->
     view = draft.view
     unready = min(_unready_allowed(view, group), limit)
     serving = min(max(spare, 0), limit - min(unready, len(group.unready)), len(group.serving))
-    if group.reason is DrainReason.ROLLOUT and view.failing:
+    if group.reason is DrainReason.ROLLOUT and (view.failing or view.held):
         serving = 0
     if view.s.locks_missing:
         busy = len(view.draining)

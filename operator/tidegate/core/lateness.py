@@ -1,0 +1,73 @@
+"""Whether a pod of the wanted revision is overdue: `spec.rollout.progressDeadlineSeconds`, by the pod's own time.
+
+What is measured is how long pods take to come up. Time spent draining does not count: a rollout of ten drains of ten
+minutes each is not late while each of its new pods was Ready in one.
+"""
+
+from collections.abc import Iterator
+
+from tidegate.api import names
+
+from .model import Pod
+from .view import View, by_age, failure
+
+
+def was_complete(view: View) -> bool:
+    """Whether this revision has stood whole before: what happens then is a loss, not a rollout that fails."""
+    rollout = view.s.status.get("rollout") or {}
+    same = view.target is not None and view.s.status.get("targetRevision") == view.target.name
+    return same and bool(rollout.get("finishedAt"))
+
+
+def late(view: View) -> Pod | None:
+    """The oldest overdue pod of a revision that has not stood whole yet."""
+    if was_complete(view):
+        return None
+    return next(iter(by_age(p for p, at in _deadlines(view) if view.s.now > at)), None)
+
+
+def wakes(view: View) -> Iterator[float]:
+    """Seconds until each pod that is not overdue yet will be."""
+    yield from (at - view.s.now for _, at in _deadlines(view) if at >= view.s.now)
+
+
+def told(view: View, pod: Pod) -> str:
+    """What is wrong with an overdue pod, and where to look."""
+    rollout = view.s.spec.rollout
+    limit = f"{rollout.progress_deadline_seconds} s (spec.rollout.progressDeadlineSeconds)"
+    if pod.unschedulable:
+        return f"finds no node after {limit}: {pod.unschedulable.rstrip('.')}"
+    if failure(pod):
+        return f"is not Ready after {limit}: {failure(pod)}"
+    look = f"its log and kubectl describe pod {pod.name} say more"
+    if rollout.min_ready_seconds:
+        return f"has not stayed Ready for minReadySeconds ({rollout.min_ready_seconds} s) after {limit}; {look}"
+    return f"is not Ready after {limit}; {look}"
+
+
+def _deadlines(view: View) -> Iterator[tuple[Pod, float]]:
+    rollout = view.s.spec.rollout
+    limit = rollout.progress_deadline_seconds
+    unproven = _unproven(view)
+    for pod in view.target_pods:
+        if pod.state != names.SERVING or pod.uid in view.available_uids:
+            continue
+        if pod.unschedulable:
+            # It may wait for the drain of a pod whose place it gets: its time begins when that is over.
+            if not view.leaving:
+                yield pod, max(pod.created, view.last_drain) + limit
+            continue
+        begun = pod.scheduled or pod.created
+        if not pod.ready:
+            yield pod, max(begun, pod.unready_since or 0.0) + limit
+        if unproven:
+            # Ready for a moment time and again: that it turned NotReady is never long ago.
+            yield pod, begun + limit + rollout.min_ready_seconds
+
+
+def _unproven(view: View) -> bool:
+    """Whether the wanted revision has carried nothing yet: else more old pods would have gone than may be missing."""
+    if any(p.uid in view.available_uids for p in view.target_pods):
+        return False
+    old = sum(p.state == names.SERVING for p in view.old_pods)
+    return len(view.s.deployments) == 1 or old >= view.amounts.least_serving
