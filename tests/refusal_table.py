@@ -282,7 +282,7 @@ GATEWAY_REFUSALS = [
         "spec.gateway.warmup.path",
         behind(warmup={"path": "http://engine/v1/completions"}),
         behind(warmup={"path": "/v1/completions", "body": "{}"}),
-        "must start with '/'",
+        PATH_SAYS,
     ),
     Refusal(
         "a warm-up without a path",
@@ -291,14 +291,6 @@ GATEWAY_REFUSALS = [
         behind(warmup={"path": "/"}),
         "Required value",
         "is required",
-    ),
-    Refusal(
-        "no time to connect",
-        "spec.gateway.timeouts.connectSeconds",
-        behind(timeouts={"connectSeconds": 0}),
-        behind(timeouts={"connectSeconds": 1, "idleSeconds": 0, "totalSeconds": 0}),
-        "should be greater than or equal to 1",
-        "must be at least 1",
     ),
     Refusal(
         "a negative idle time",
@@ -313,7 +305,7 @@ GATEWAY_REFUSALS = [
         "spec.gateway.routes[0].pathPrefix",
         behind(routes=[{"pathPrefix": "v1", "timeouts": {}}]),
         behind(routes=ROUTES),
-        "must start with '/'",
+        PATH_SAYS,
     ),
     Refusal(
         "a route that says nothing",

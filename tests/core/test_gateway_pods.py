@@ -80,7 +80,7 @@ def test_the_gateway_is_the_last_native_sidecar_so_that_nothing_of_the_user_s_go
 def test_the_gateway_is_told_everything_by_its_environment():
     drain = {"propagationSeconds": 6, "quietSeconds": 3, "flushSeconds": 4, "stalledAfterSeconds": 90}
     assert environment(drain=drain) == {
-        "TIDEGATE_LISTEN": "0.0.0.0:9900", "TIDEGATE_UPSTREAM": "127.0.0.1:8000", "TIDEGATE_ADMIN": "0.0.0.0:9901",
+        "TIDEGATE_LISTEN": ":9900", "TIDEGATE_UPSTREAM": "127.0.0.1:8000", "TIDEGATE_ADMIN": ":9901",
         "TIDEGATE_ENGINE": "Custom", "TIDEGATE_KEY_DIR": "/var/run/tidegate/drain",
         "TIDEGATE_PRESTOP_KEY": "prestop-key", "TIDEGATE_GRACE_SECONDS": "141", "TIDEGATE_PROPAGATION_SECONDS": "6",
         "TIDEGATE_QUIET_SECONDS": "3", "TIDEGATE_FLUSH_SECONDS": "4", "TIDEGATE_STALLED_AFTER_SECONDS": "90",
@@ -94,11 +94,17 @@ def test_what_spec_gateway_says_reaches_it():
         "timeouts": {"connectSeconds": 2, "idleSeconds": 0, "totalSeconds": 900}, "routes": routes,
     }  # fmt: skip
     told_ = environment(gateway=said)
-    assert (told_["TIDEGATE_LISTEN"], told_["TIDEGATE_ADMIN"]) == ("0.0.0.0:7001", "0.0.0.0:7002")
+    assert (told_["TIDEGATE_LISTEN"], told_["TIDEGATE_ADMIN"]) == (":7001", ":7002")
     assert (told_["TIDEGATE_WARMUP_PATH"], told_["TIDEGATE_WARMUP_BODY"]) == ("/v1/completions", '{"max_tokens": 1}')
     limits = [told_[f"TIDEGATE_{name}_SECONDS"] for name in ("CONNECT", "IDLE", "TOTAL")]
     assert limits == ["2", "0", "900"]
     assert json.loads(told_["TIDEGATE_ROUTES"]) == routes
+
+
+def test_no_word_of_the_user_s_is_taken_for_a_variable():
+    """The kubelet would put the key itself in its place."""
+    said = environment(gateway={"warmup": {"path": "/x", "body": '{"prompt": "$(TIDEGATE_PRESTOP_KEY) $5 $$"}'}})
+    assert said["TIDEGATE_WARMUP_BODY"] == '{"prompt": "$$(TIDEGATE_PRESTOP_KEY) $$5 $$$$"}'
 
 
 def test_image_pull_policy_and_resources_can_be_overridden_and_the_image_is_the_operator_s_otherwise():
@@ -273,6 +279,8 @@ CONFLICTS = {
     "preStop of the serving container": (raw(engine(lifecycle=HOOK)),
         raw(engine(lifecycle={"postStart": {"exec": {"command": ["true"]}}})),
         f"{ROOT}.containers[0].lifecycle.preStop", "SIGTERM handler"),
+    "readiness path with a space": (raw(probes={"readiness": {"path": "/is ready"}}),
+        raw(probes={"readiness": {"path": "/is%20ready"}}), "spec.probes.readiness.path", "percent-encoded"),
     "host network": (raw(pod={"hostNetwork": True}), raw(pod={"hostNetwork": False}), f"{ROOT}.hostNetwork",
         "remove hostNetwork"),
 }  # fmt: skip

@@ -8,9 +8,9 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
+from tidegate.api.foreign import EndpointPath
 from tidegate.api.names import CONTRACT_PORT, GATEWAY_PORT
 from tidegate.api.ports import IntOrString
-from tidegate.api.probes import ProbePath
 from tidegate.api.rules import WEEK, Model, Rule, bounded
 
 IMAGE = r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$"
@@ -66,32 +66,32 @@ class Resources(Model):
 class Warmup(Model):
     """A request that the engine has to answer before the pod turns Ready."""
 
-    path: ProbePath
+    path: EndpointPath
     """Path of the request."""
     body: Annotated[str, Field(max_length=65_536)] | None = None
     """JSON text that is sent by POST; absent: the path is asked by GET."""
 
 
-def _seconds(low: int) -> Any:
-    return Field(ge=low, le=WEEK, strict=True)
+def _seconds() -> Any:
+    return Field(ge=0, le=WEEK, strict=True)
 
 
 class Timeouts(Model):
-    """Three limits that are three different things. What is absent is the gateway's own, see docs/gateway.md."""
+    """Three limits that are three different things; 0 means no limit."""
 
-    connect_seconds: Annotated[int, _seconds(1)] | None = None
-    """Seconds until the engine has taken a connection."""
-    idle_seconds: Annotated[int, _seconds(0)] | None = None
-    """Seconds between two pieces of an answer, and before its first; 0 means no limit."""
-    total_seconds: Annotated[int, _seconds(0)] | None = None
-    """Seconds for a whole request; 0 means no limit."""
+    connect_seconds: Annotated[int, _seconds()] | None = None
+    """Seconds until the engine has taken a connection; absent: 5."""
+    idle_seconds: Annotated[int, _seconds()] | None = None
+    """Seconds of silence within an answer that has begun; absent: 300."""
+    total_seconds: Annotated[int, _seconds()] | None = None
+    """Seconds from the arrival of a request to the last byte of its answer; absent: 3600."""
 
 
 class Route(Model):
     """Requests whose path begins in a certain way, with limits of their own."""
 
-    path_prefix: ProbePath
-    """How the path begins; of several that fit, the longest counts."""
+    path_prefix: EndpointPath
+    """How the path begins, whole segments of it; of several that fit, the longest counts."""
     timeouts: Timeouts
     """Limits of these requests; what is absent comes from gateway.timeouts."""
 

@@ -33,7 +33,7 @@ def container(
         "image": gateway.image or image,
         "args": ["gateway"],
         "restartPolicy": "Always",
-        "env": [{"name": k, "value": str(v)} for k, v in (_environment(spec, serving) | contract).items()],
+        "env": [{"name": k, "value": _literal(v)} for k, v in (_environment(spec, serving) | contract).items()],
         # The port that carries requests is declared by the serving container: see `take_port`.
         "ports": [{"name": names.GATEWAY_ADMIN, "containerPort": gateway.admin_port}],
         "volumeMounts": [dict(mount)],
@@ -53,6 +53,11 @@ def container(
     return own
 
 
+def _literal(value: object) -> str:
+    # The kubelet takes $(NAME) for a variable, and $$ for a dollar.
+    return str(value).replace("$", "$$")
+
+
 def _resources(gateway: Gateway) -> dict[str, Any]:
     written = gateway.resources.model_dump(mode="json", exclude_none=True)
     return written | {"requests": REQUESTS | written.get("requests", {})}
@@ -62,9 +67,10 @@ def _environment(spec: LLMServiceSpec, serving: Container) -> dict[str, object]:
     gateway, limits = spec.gateway, spec.gateway.timeouts
     routes = [route.model_dump(mode="json", by_alias=True, exclude_none=True) for route in gateway.routes]
     known: dict[str, object | None] = {
-        names.GATEWAY_ENV_LISTEN: f"0.0.0.0:{gateway.listen_port}",
+        # Without a host: all addresses, of both families.
+        names.GATEWAY_ENV_LISTEN: f":{gateway.listen_port}",
         names.GATEWAY_ENV_UPSTREAM: f"127.0.0.1:{port_number(serving, spec.port)}",
-        names.GATEWAY_ENV_ADMIN: f"0.0.0.0:{gateway.admin_port}",
+        names.GATEWAY_ENV_ADMIN: f":{gateway.admin_port}",
         names.GATEWAY_ENV_ENGINE: str(spec.engine),
         names.GATEWAY_ENV_READY_PATH: ready_path(spec, serving),
         names.GATEWAY_ENV_WARMUP_PATH: gateway.warmup and gateway.warmup.path,
@@ -159,6 +165,13 @@ def findings(spec: LLMServiceSpec, serving: Container, name: str) -> Iterator[Fi
             yield Finding(
                 f"spec.gateway.{field}", f"the engine has port {number} itself, as spec.port says", "set a free port"
             )
+    path = ready_path(spec, serving)
+    if path is not None and not (path.isascii() and path.isprintable() and " " not in path):
+        yield Finding(
+            "spec.probes.readiness.path",
+            f"the gateway cannot ask for {path}: a path in a request has neither spaces nor letters beyond ASCII",
+            "write it percent-encoded, here or in the template's readinessProbe",
+        )
     for path, found in _running(pod):
         for index, port in enumerate(found.get("ports") or []):
             yield from _port_findings(spec, found is serving, request, port, f"{root}.{path}.ports[{index}]", name)
