@@ -13,7 +13,7 @@ UV ?= uv
 WITH_CLUSTER := trap 'test -n "$${KEEP:-}" || dev/cluster down' EXIT; dev/cluster up
 
 # Not `make images`: a line that calls make runs even under `make -n`, and would then really start a cluster.
-IMAGES := dev/image operator; dev/image testapp
+IMAGES := dev/image operator; dev/image gateway; dev/image testapp
 TEST_IMAGES := $(IMAGES); dev/image engine
 
 .PHONY: help setup machine lint format test test-fast test-cluster test-long demo mutants bench-operator images clean lock

@@ -23,7 +23,10 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("image", choices=sorted(RECIPES))
     parser.add_argument(
-        "tags", nargs="*", metavar="TAG", help="tags of the one image (default: operator dev, testapp v1 to v5)"
+        "tags",
+        nargs="*",
+        metavar="TAG",
+        help="tags of the one image (default: operator and gateway dev, testapp v1 to v5)",
     )
     parser.add_argument("--no-load", action="store_true", help="only write the archive and print its path")
     options = parser.parse_args(arguments)

@@ -53,6 +53,13 @@ RECIPES = {
         entrypoint=("python", "-m", "tidegate"),
         tags=("dev",),
     ),
+    "gateway": Recipe(
+        repository="tidegate-gateway",
+        package=CHECKOUT / "operator" / "tidegate",
+        requirements=CHECKOUT / "requirements" / "gateway.txt",
+        entrypoint=("python", "-m", "tidegate"),
+        tags=("dev",),
+    ),
     "testapp": Recipe(
         repository="tidegate-testapp",
         package=CHECKOUT / "tests" / "apps",

@@ -169,6 +169,13 @@ def test_operator_runs_alone_and_restricted() -> None:
     assert metrics["containerPort"] == 8081, "what `tidegate operator` listens on unless told otherwise"
 
 
+def test_the_gateway_image_that_is_shipped_is_the_one_that_the_operator_takes_by_itself() -> None:
+    (deployment,) = (item for item in shipped(MANIFESTS / "operator") if item["kind"] == "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    images = [item["value"] for item in container["env"] if item["name"] == "TIDEGATE_GATEWAY_IMAGE"]
+    assert images == [names.GATEWAY_IMAGE]
+
+
 def test_operator_is_bound_to_its_role() -> None:
     items = {item["kind"]: item for item in shipped(MANIFESTS / "operator")}
     binding = items["ClusterRoleBinding"]

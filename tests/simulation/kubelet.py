@@ -7,7 +7,7 @@ from typing import Any
 
 from apps.terms import State
 from simulation.apiserver import Server
-from simulation.pods import Ledger, Network, Process, settings
+from simulation.pods import Ledger, Network, Process, of_gateway, of_service
 from tidegate.api import names
 from tidegate.api.errors import NotFound
 from tidegate.cluster.port import PODS, Kind, Object
@@ -50,6 +50,11 @@ class PodRun:
         self.kill_at = 0.0
         self.image = Image()
         self.container: Object = {}
+        self.gateway: Object | None = None
+        """The sidecar that speaks for the container, where there is one: then `process` is its."""
+        self.gateway_restarts = 0
+        self.up = False
+        """Whether the serving container runs."""
 
 
 class Kubelet:
@@ -116,6 +121,8 @@ class Kubelet:
         self._server.replace(PODS, {**live, "spec": {**live["spec"], "nodeName": node}}, subresource="binding")
         serving = live["metadata"]["annotations"][names.CONTAINER]
         run.container = next(c for c in live["spec"]["containers"] if c["name"] == serving)
+        sidecars = live["spec"].get("initContainers") or []
+        run.gateway = next((c for c in sidecars if c["name"] == names.GATEWAY), None)
         run.image = self.images.setdefault(run.container["image"], Image())
         self._write(run)
         self._later(run.image.pull, run.image.pull + 0.1, self._pull, run)
@@ -124,7 +131,7 @@ class Kubelet:
         run = self.runs.pop(uid, None)
         if run is None:
             return
-        run.over = True
+        run.over, run.up = True, False
         self._network.hosts.pop(run.ip, None)
         if run.process is not None and run.process.alive:
             self.doomed.setdefault(uid, "removed by force")
@@ -152,26 +159,37 @@ class Kubelet:
         if run.over or run.terminating:
             return
         image = run.image = self.images[run.container["image"]]
-        instance = f"{run.uid}-{run.restarts}"
-        process = Process(self._loop, self._ledger, run.uid, instance, settings(run.container))
+        process = run.process
+        if run.gateway is None or process is None or not process.alive:
+            process = self._speak(run)
         process.conduct = image.conduct
-        process.changed = lambda: self._changed(run, process)
-        run.process, run.started, run.waiting = process, False, ("", "")
-        self._network.hosts[run.ip] = process
+        run.up, run.started, run.waiting = True, False, ("", "")
         self._write(run)
-        self._loop.call_later(image.boot, self._booted, run, process)
+        self._loop.call_later(image.boot, self._booted, run, run.restarts)
         if not image.never_ready:
-            self._loop.call_later(image.load, self._loaded, run, process)
+            self._loop.call_later(image.load, self._loaded, run, run.restarts)
         if image.crash_after is not None:
-            self._loop.call_later(image.crash_after, self.crash, run.uid, process)
+            self._loop.call_later(image.crash_after, self._crash_again, run, run.restarts)
 
-    def _booted(self, run: PodRun, process: Process) -> None:
-        if process.alive and run.process is process and not run.over:
+    def _speak(self, run: PodRun) -> Process:
+        """Start what speaks the contract for this pod."""
+        instance = f"{run.uid}-{run.restarts}-{run.gateway_restarts}"
+        contract = of_service(run.container, instance) if run.gateway is None else of_gateway(run.gateway, instance)
+        process = Process(self._loop, self._ledger, run.uid, contract)
+        process.changed = lambda: self._changed(run, process)
+        run.process = self._network.hosts[run.ip] = process
+        return process
+
+    def _booted(self, run: PodRun, number: int) -> None:
+        if run.up and run.restarts == number and not run.over:
             run.started = True
+            if run.process is not None and run.process.alive:
+                run.process.find_engine()
             self._write(run)
 
-    def _loaded(self, run: PodRun, process: Process) -> None:
-        if process.alive and run.process is process:
+    def _loaded(self, run: PodRun, number: int) -> None:
+        process = run.process
+        if run.up and run.restarts == number and process is not None and process.alive:
             process.contract.started()
             process.touch()
 
@@ -201,14 +219,22 @@ class Kubelet:
         run.process.healthy = healthy
         self._changed(run, run.process)
 
-    def crash(self, uid: str, process: Process | None = None) -> None:
+    def _crash_again(self, run: PodRun, number: int) -> None:
+        if run.restarts == number:
+            self.crash(run.uid)
+
+    def crash(self, uid: str) -> None:
         """The container exits with an error and starts again, with the kubelet's backoff."""
         run = self.runs.get(uid)
-        if run is None or run.process is None or not run.process.alive or process not in (None, run.process):
+        if run is None or run.process is None or not run.up:
             return
         self.doomed[uid] = "crashed"
-        run.process.die("crashed")
-        self._network.hosts.pop(run.ip, None)
+        run.up = False
+        if run.gateway is None:
+            run.process.die("crashed")
+            self._network.hosts.pop(run.ip, None)
+        elif run.process.alive:
+            run.process.lose_engine("crashed")
         run.started, run.ready_since, run.exit_code = False, None, 1
         run.restarts += 1
         if run.terminating:
@@ -220,12 +246,33 @@ class Kubelet:
         self._write(run)
         self._loop.call_later(backoff, self._start, run)
 
+    def crash_gateway(self, uid: str, back_after: float = 1.0) -> None:
+        """The sidecar exits; the engine behind it goes on, and loses every client."""
+        run = self.runs[uid]
+        assert run.gateway is not None and run.process is not None
+        self.doomed[uid] = "lost its gateway"
+        run.process.die("lost its gateway")
+        self._network.hosts.pop(run.ip, None)
+        run.ready_since = None
+        run.gateway_restarts += 1
+        self._write(run)
+        self._loop.call_later(back_after, self._start_gateway, run)
+
+    def _start_gateway(self, run: PodRun) -> None:
+        if run.over or run.terminating:
+            return
+        self._speak(run)
+        self._write(run)
+        # It finds the engine as it is.
+        self._loop.call_later(0.3, self._loaded, run, run.restarts)
+
     # -- ending
 
     def vanish(self, uid: str) -> None:
         """Its node dies: the pod's process is lost, and the pod garbage collector removes the object."""
         run = self.runs[uid]
         self.doomed[uid] = "vanished"
+        run.up = False
         if run.process is not None and run.process.alive:
             run.process.die("vanished")
         self._network.hosts.pop(run.ip, None)
@@ -254,7 +301,7 @@ class Kubelet:
         if not process.contract.terminating and process.contract.prestop_over(now):
             process.contract.sigterm(now)
             process.touch()
-        if process.contract.terminating and process.contract.state is State.SEALED:
+        if process.contract.terminating and process.state == State.SEALED.value:
             self._loop.call_later(run.image.stop, self._finish, run)
 
     def _kill(self, run: PodRun) -> None:
@@ -268,7 +315,7 @@ class Kubelet:
             return
         if run.process is not None and run.process.alive:
             run.process.die("killed")
-        run.over = True
+        run.over, run.up = True, False
         self._network.hosts.pop(run.ip, None)
         self._later(0.05, 0.3, self._remove, run)
 
@@ -290,9 +337,8 @@ class Kubelet:
             self._server.status(PODS, *run.key, self._status(run, live))
 
     def _status(self, run: PodRun, live: Object) -> Object:
-        alive = run.process is not None and run.process.alive
         state: Object
-        if alive:
+        if run.up:
             state = {"running": {}}
         elif run.waiting[0]:
             state = {"waiting": {"reason": run.waiting[0], "message": run.waiting[1]}}
@@ -301,7 +347,7 @@ class Kubelet:
         container = {
             "name": run.container["name"],
             "ready": run.ready_since is not None,
-            "started": run.started and alive,
+            "started": run.started and run.up,
             "restartCount": run.restarts,
             "state": state,
         }
@@ -311,10 +357,19 @@ class Kubelet:
         if run.ready_since is not None:
             ready = {"type": "Ready", "status": "True", "lastTransitionTime": times.short(run.ready_since)}
         scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": times.short(run.scheduled_at)}
+        speaks = run.process is not None and run.process.alive
+        sidecar = {
+            "name": names.GATEWAY,
+            "ready": run.ready_since is not None,
+            "started": speaks,
+            "restartCount": run.gateway_restarts,
+            "state": {"running": {}} if speaks else {"waiting": {"reason": "PodInitializing"}},
+        }
         kept = [c for c in live["status"].get("conditions") or [] if c["type"] == "DisruptionTarget"]
         return {
             "phase": "Running" if run.process is not None else "Pending",
             "podIP": run.ip,
             "conditions": [scheduled, ready, *kept],
             "containerStatuses": [container],
+            "initContainerStatuses": [sidecar] if run.gateway is not None else [],
         }

@@ -17,6 +17,8 @@ from tidegate.core.actions import DrainOrder
 from tidegate.core.model import Reading
 from tidegate.drain import contract as operator_side
 from tidegate.drain.contract import Address
+from tidegate.gateway import terms as gateway_terms
+from tidegate.gateway.contract import DrainContract as GatewayContract
 
 CONDUCTS = (
     "honest",
@@ -49,13 +51,13 @@ class Ledger:
 
 
 class Process:
-    """One run of a serving container."""
+    """One run of whatever speaks the contract: a serving container, or the gateway in front of one."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, ledger: Ledger, uid: str, instance: str, settings: Settings
+        self, loop: asyncio.AbstractEventLoop, ledger: Ledger, uid: str, contract: DrainContract | GatewayContract
     ) -> None:
         self._loop, self._ledger, self.uid = loop, ledger, uid
-        self.contract = DrainContract(settings, instance)
+        self.contract = contract
         self.conduct = "honest"
         self.healthy = True
         self.alive = True
@@ -64,11 +66,15 @@ class Process:
         self._count = 0
         self._timer: asyncio.TimerHandle | None = None
         self._waiters: set[asyncio.Future[None]] = set()
-        self._seen: tuple[State, int] = (State.STARTING, 0)
+        self._seen: tuple[str, int] = (State.STARTING.value, 0)
 
     @property
     def ready(self) -> bool:
-        return self.healthy and self.contract.state is State.SERVING
+        return self.healthy and self.state == State.SERVING.value
+
+    @property
+    def state(self) -> str:
+        return str(self.contract.state.value)
 
     @property
     def in_flight(self) -> int:
@@ -79,7 +85,7 @@ class Process:
         self._count += 1
         name = f"r{self._count}"
         now = self._loop.time()
-        if self.contract.arrive(name, now, streaming=True) is Admission.REFUSE:
+        if self.contract.arrive(name, now, streaming=True).value == Admission.REFUSE.value:
             self._ledger.late += 1
         else:
             self._streams[name] = self._loop.call_at(now + seconds, self._end, name)
@@ -110,16 +116,16 @@ class Process:
         if step.tokens:
             # The last of them may have been all that stood in the way.
             self.contract.advance(now)
-        state = (self.contract.state, self.contract.sequence)
+        state = (self.state, self.contract.sequence)
         if state != self._seen:
-            flipped = state[0] is not self._seen[0]
+            flipped = state[0] != self._seen[0]
             self._seen = state
             for waiter in self._waiters:
                 if not waiter.done():
                     waiter.set_result(None)
             if flipped:
                 self._loop.call_soon(self.changed)
-        elif self.contract.terminating or self.contract.state is State.DRAINING:
+        elif self.contract.terminating or self.state == State.DRAINING.value:
             self._loop.call_soon(self.changed)
         if self._timer is not None:
             self._timer.cancel()
@@ -131,20 +137,45 @@ class Process:
     def die(self, cause: str) -> None:
         """The process ends; what still streams is lost without a token."""
         self.alive = False
-        for timer in self._streams.values():
-            timer.cancel()
-            self._ledger.resets.append((self._loop.time(), self.uid, cause))
-        self._streams.clear()
+        self._lose(cause)
         if self._timer is not None:
             self._timer.cancel()
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
 
+    def _lose(self, cause: str) -> None:
+        for timer in self._streams.values():
+            timer.cancel()
+            self._ledger.resets.append((self._loop.time(), self.uid, cause))
+        self._streams.clear()
+
+    def lose_engine(self, cause: str) -> None:
+        """What stands behind this gateway is gone; the gateway stays, and while draining ends each stream in form."""
+        assert isinstance(self.contract, GatewayContract)
+        if self.state == State.DRAINING.value:
+            for name, timer in self._streams.items():
+                timer.cancel()
+                self.contract.cut_short(name)
+                self._ledger.tokens += 1
+        for name in self._streams:
+            self.contract.finish(name)
+        if self.state == State.DRAINING.value:
+            self._streams.clear()
+        self._lose(cause)
+        self.contract.engine_gone()
+        self.touch()
+
+    def find_engine(self) -> None:
+        """Something listens again behind this gateway."""
+        if isinstance(self.contract, GatewayContract):
+            self.contract.engine_back()
+            self.touch()
+
     async def change(self, since: int, seconds: float) -> None:
         """Until there is news after `since`, or the wait is over."""
         contract = self.contract
-        if contract.sequence > since or contract.state is State.SEALED or not self.alive:
+        if contract.sequence > since or self.state == State.SEALED.value or not self.alive:
             return
         waiter = self._loop.create_future()
         timer = self._loop.call_later(seconds, lambda: waiter.done() or waiter.set_result(None))
@@ -199,7 +230,8 @@ class Network:
         deadline = order.record.deadline
         self.told(process.uid)
         if process.conduct != "ignores":
-            request = DrainRequest(
+            body = DrainRequest if isinstance(process.contract, DrainContract) else gateway_terms.DrainRequest
+            request: Any = body(
                 id=order.record.id,
                 reason=order.record.reason,
                 remaining=None if deadline is None else max(deadline - now, 0.0),
@@ -224,7 +256,7 @@ class Network:
         process = await self._reach(address, key, operator_side.CALL_SECONDS)
         try:
             process.contract.undrain(drain_id)
-        except DrainConflictError as error:
+        except (DrainConflictError, gateway_terms.DrainConflictError) as error:
             raise TooLate("too-late", "the pod is sealed already, or drains under another id (409)") from error
         process.touch()
 
@@ -253,13 +285,20 @@ class Network:
         return operator_side._reading(process.document(), now)
 
 
-def settings(container: Mapping[str, Any]) -> Settings:
+def settings(container: Mapping[str, Any]) -> dict[str, float]:
     """The contract's numbers from the environment that the operator has rendered."""
     env = {row["name"]: row.get("value", "") for row in container.get("env") or []}
-    return Settings(
-        grace=float(env["TIDEGATE_GRACE_SECONDS"]),
-        propagation=float(env["TIDEGATE_PROPAGATION_SECONDS"]),
-        quiet=float(env["TIDEGATE_QUIET_SECONDS"]),
-        flush=float(env["TIDEGATE_FLUSH_SECONDS"]),
-        stalled_after=float(env["TIDEGATE_STALLED_AFTER_SECONDS"]),
-    )
+    return {
+        name: float(env[f"TIDEGATE_{name.upper()}_SECONDS"])
+        for name in ("grace", "propagation", "quiet", "flush", "stalled_after")
+    }
+
+
+def of_service(container: Mapping[str, Any], instance: str) -> DrainContract:
+    """The contract as the test service speaks it itself."""
+    return DrainContract(Settings(**settings(container)), instance)
+
+
+def of_gateway(container: Mapping[str, Any], instance: str) -> GatewayContract:
+    """The contract as the shipped gateway speaks it for an engine."""
+    return GatewayContract(gateway_terms.Settings(**settings(container)), instance)

@@ -5,12 +5,13 @@ Only what goes over the network is put in by hand: the two calls, answered by th
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import simulation.world
+from apps.contract import DrainContract
 from apps.terms import Settings
 from simulation import kubelet
 from simulation.pods import Network, Process
@@ -96,8 +97,9 @@ class Everything(Dialects):
 def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[World, Applications]]:
     world = World(seed=1, paranoid=True)
     apps = Applications(world)
-    sound: Callable[[Any], Settings] = kubelet.settings
-    monkeypatch.setattr(kubelet, "settings", lambda c: sound(c) if c.get("env") else Settings(grace=125))
+    sound = kubelet.of_service
+    bare = Settings(grace=125)
+    monkeypatch.setattr(kubelet, "of_service", lambda c, i: sound(c, i) if c.get("env") else DrainContract(bare, i))
     monkeypatch.setattr(foreign, "exchange", apps.exchange)
     monkeypatch.setattr(foreign, "_connect", apps.connect)
     monkeypatch.setattr(simulation.world, "_DRAIN", frozenset((*simulation.world._DRAIN, "native")))

@@ -158,12 +158,16 @@ class World:
 
     def create(self, name: str = "chat", **given: Any) -> None:
         """kubectl apply of an LLMService; see `edit` for what can be given."""
-        spec = {"replicas": 3, "port": "http", "template": _template("app:v1"), "drain": {"mode": "Native"}}
+        mode = str(given.get("mode", "Native"))
+        spec = {"replicas": 3, "port": "http", "template": _template("app:v1", mode), "drain": {"mode": mode}}
         body = {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": _edited(spec, given)}
         self._as_user(lambda: self.server.create(LLM_SERVICES, body))
 
     def edit(self, name: str = "chat", **given: Any) -> None:
-        """A new spec: `image`, `replicas`, and fields of rollout and drain by their names in the resource."""
+        """A new spec: `image`, `replicas`, and fields of rollout and drain by their names in the resource.
+
+        A new `mode` needs an `image` too, whose template then has the ports of that mode.
+        """
         live = self.server.get(LLM_SERVICES, NAMESPACE, name)
         self._as_user(lambda: self.server.replace(LLM_SERVICES, {**live, "spec": _edited(live["spec"], given)}))
 
@@ -448,13 +452,15 @@ def _json(text: str) -> dict[str, Any]:
 
 
 _DRAIN = frozenset(
-    ("budgetSeconds", "onExpiry", "propagationSeconds", "quietSeconds", "flushSeconds", "stalledAfterSeconds")
+    ("mode", "budgetSeconds", "onExpiry", "propagationSeconds", "quietSeconds", "flushSeconds", "stalledAfterSeconds")
 )
-_TOP = frozenset(("replicas", "port", "service", "probes", "disruption"))
+_TOP = frozenset(("replicas", "port", "service", "probes", "engine", "gateway", "disruption"))
 
 
-def _template(image: str) -> Object:
-    ports = [{"name": "http", "containerPort": 8000}, {"name": "admin", "containerPort": 9901}]
+def _template(image: str, mode: str) -> Object:
+    ports = [{"name": "http", "containerPort": 8000}]
+    if mode == "Native":
+        ports.append({"name": "admin", "containerPort": 9901})
     return {"metadata": {}, "spec": {"containers": [{"name": "server", "image": image, "ports": ports}]}}
 
 
@@ -462,7 +468,7 @@ def _edited(spec: Mapping[str, Any], given: Mapping[str, Any]) -> Object:
     change: dict[str, Any] = {"drain": {}, "rollout": {}}
     for key, value in given.items():
         if key == "image":
-            change["template"] = _template(value)
+            change["template"] = _template(value, str(given.get("mode", spec["drain"]["mode"])))
         elif key in _TOP:
             change[key] = value
         elif key in _DRAIN:

@@ -168,7 +168,8 @@ class DrainContract:
             self._prestopped = False
             self._deadlines.pop("prestop", None)
             if self.drain_id is None:
-                self._withdrawn, self._tokens_sent = None, False
+                # The next drain is told what it cuts itself.
+                self._withdrawn, self._tokens_sent, self.cut = None, False, 0
         self._count_change(before)
 
     # -- calls that change the state
