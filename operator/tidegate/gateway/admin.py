@@ -79,6 +79,11 @@ class Admin:
         self._server = await asyncio.start_server(self._converse, admin.host or None, admin.port, limit=MAX_HEAD_BYTES)
         return int(self._server.sockets[0].getsockname()[1])
 
+    def close(self) -> None:
+        """Stop listening."""
+        if self._server is not None:
+            self._server.close()
+
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(
             ConnectionError, TimeoutError, asyncio.IncompleteReadError, _Gone, asyncio.CancelledError

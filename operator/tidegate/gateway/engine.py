@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import errno
 
+from tidegate.gateway.bodies import body_of
 from tidegate.gateway.draining import Drain
+from tidegate.gateway.heads import END, parse_response
 from tidegate.gateway.log import Log
 from tidegate.gateway.options import Options
 
@@ -17,7 +19,7 @@ START_SECONDS = 0.25
 LISTEN_SECONDS = 2.0
 READY_SECONDS = 10.0
 WARMUP_SECONDS = 600.0
-MOST_STATUS_BYTES = 64 * 1024
+MOST_READ_BYTES = 64 * 1024
 
 
 class Engine:
@@ -103,12 +105,13 @@ class Engine:
             if body:
                 head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
             writer.write(head.encode() + b"\r\n" + body)
-            version, _, rest = (await reader.readuntil(b"\r\n")).partition(b" ")
-            if not version.startswith(b"HTTP/1."):
-                raise ValueError("no HTTP/1.1")
-            while await reader.read(MOST_STATUS_BYTES):
-                pass
-            return int(rest[:3])
+            response = parse_response(await reader.readuntil(END), bodiless=False)
+            answer = body_of(response)
+            while not answer.done and (data := await reader.read(MOST_READ_BYTES)):
+                answer.feed(data)
+            if not answer.done and not answer.eof():
+                raise EOFError("the answer broke off")
+            return response.status
         finally:
             writer.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from typing import TYPE_CHECKING
 
@@ -137,7 +138,7 @@ class Exchange:
         if self.head.get(b"x-request-id") != self._request_id.encode():
             extra.append((b"X-Request-Id", self._request_id.encode()))
         if self._deadline is not None:
-            rest = max(self._deadline - time.monotonic(), 0.001)
+            rest = max(math.floor((self._deadline - time.monotonic()) * 1000), 1) / 1000
             extra.append((b"Tidegate-Deadline-Seconds", b"%.3f" % rest))
         drop = DROPPED | {b"x-request-id"} if extra and extra[0][0] == b"X-Request-Id" else DROPPED
         head = write_request(self.head, extra, drop=drop)

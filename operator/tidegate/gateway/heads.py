@@ -143,6 +143,8 @@ def parse_request(raw: bytes) -> RequestHead:
 def parse_response(raw: bytes, *, bodiless: bool) -> ResponseHead:
     """Read an engine's head; `bodiless`: it answers HEAD. Raises HeadError."""
     line, *lines = raw[: -len(END)].split(b"\r\n")
+    if len(raw) > MAX_HEAD_BYTES:
+        raise HeadError(502, f"the head of the engine's response is longer than {MAX_HEAD_BYTES} bytes")
     if _UNSAFE.search(raw) or not _STATUS_LINE.fullmatch(line):
         raise HeadError(
             502, "the engine's response cannot be read: a bad status line, control character or folded line"

@@ -1,0 +1,350 @@
+"""How a drain ends what runs: tokens, refusals, close frames, and what an engine would have hidden."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from gateway.rig import Engine, Front, Peer, engine, front
+from tidegate.gateway import watch
+from tidegate.gateway.terms import DrainRequest
+from tidegate.gateway.token import verify
+from tidegate.gateway.websocket import Frames, close_frame
+
+CONTENT = b'data: {"choices": [{"delta": {"content": "a"}, "finish_reason": null}]}\n\n'
+ABORT = b'data: {"choices": [{"delta": {}, "finish_reason": "abort"}]}\n\n'
+STOP = b'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\n'
+DONE = b"data: [DONE]\n\n"
+HOLD = DrainRequest("d", "Rollout", None, propagation=60)
+SOON = DrainRequest("d", "Rollout", 0.6, propagation=0, flush=0.4)
+
+
+def token_of(body: bytes) -> dict[str, object]:
+    """The token at the end of a stream, checked for its form."""
+    *_, token, done, nothing = body.split(b"\n\n")
+    assert (done, nothing) == (b"data: [DONE]", b"")
+    assert token.startswith(b'data: {"error": {')
+    document = json.loads(token.removeprefix(b"data: "))
+    fields = {name: value for name, value in document.items() if name != "error"}
+    assert fields.items() <= document["error"].items()
+    assert (fields["type"], document["error"]["code"], document["error"]["param"]) == (
+        "shutdown",
+        "server_shutdown",
+        None,
+    )
+    return fields
+
+
+def stream(*pieces: bytes, then: bytes = b"", end: bool = False):
+    """An engine that sends these events, waits until the pod drains, and sends the rest."""
+
+    async def script(peer: Peer, own: Engine) -> None:
+        await peer.hear()
+        await peer.begin_events()
+        for piece in pieces:
+            await peer.chunk(piece)
+        await own.go.wait()
+        if then:
+            await peer.chunk(then)
+        if end:
+            await peer.end_chunks()
+        await peer.closed()
+        own.gone.set()
+
+    return script
+
+
+async def begin(gate: Front, **headers: str) -> tuple[Peer, "asyncio.Task[bytes]"]:
+    client = await gate.client()
+    await client.request("POST", "/v1/chat/completions", b"{}", X_Request_Id="mine", **headers)
+    await gate.until(lambda: gate.state()["streams"] == 1)
+
+    async def body() -> bytes:
+        return (await client.hear()).body
+
+    return client, asyncio.create_task(body())
+
+
+@pytest.mark.parametrize("piece", [b"", CONTENT[:30], CONTENT + CONTENT[:-1], CONTENT[:-2] + b"\n"])
+async def test_the_token_comes_between_two_events_wherever_the_engine_stands(piece: bytes, tmp_path: Path) -> None:
+    async with engine(stream(CONTENT, *([piece] if piece else []))) as own, front(own.port, tmp_path) as gate:
+        client, body = await begin(gate)
+        await gate.until(lambda: len(client.reader._buffer) or client.raw)
+        await asyncio.sleep(0.1)
+        gate.gateway.drain.post(SOON)
+        own.go.set()
+        told = token_of(await body)
+        whole = 1 + piece.count(b"\n\n")
+        assert (await body).startswith(CONTENT * whole + b'data: {"error"')
+        assert (told["reason"], told["requestId"], told["generatedTokens"]) == ("Rollout", "mine", whole)
+        claims = verify([b"other", b"drain-key"], str(told["resumeToken"]))
+        assert (claims["id"], claims["n"], claims["path"]) == ("mine", whole, "/v1/chat/completions")
+        with pytest.raises(ValueError, match="signed"):
+            verify([b"other"], str(told["resumeToken"]))
+        await asyncio.wait_for(own.gone.wait(), 20)  # the engine was told to stop
+        assert (await client.rest(), gate.state()["cut"]) == (b"", 1)
+        client.close()
+
+
+async def test_the_token_can_be_a_named_event_and_has_no_resume_token_without_a_key() -> None:
+    async with engine(stream(CONTENT)) as own, front(own.port) as gate:
+        client, body = await begin(gate, Tidegate_Shutdown="event")
+        gate.gateway.drain.post(SOON)
+        _, token, done, _ = (await body).split(b"\n\n")
+        assert done == b"data: [DONE]"
+        name, data = token.split(b"\n")
+        assert name == b"event: shutdown"
+        assert json.loads(data.removeprefix(b"data: ")) == {
+            "type": "shutdown", "reason": "Rollout", "requestId": "mine", "generatedTokens": 1, "resumeToken": None,
+        }  # fmt: skip
+        client.close()
+
+
+async def test_the_engine_s_own_count_of_tokens_is_told_where_it_has_one() -> None:
+    usage = b'data: {"choices": [{"delta": {"content": "b"}}], "usage": {"completion_tokens": 77}}\n\n'
+    async with engine(stream(CONTENT, usage)) as own, front(own.port) as gate:
+        client, body = await begin(gate)
+        await gate.until(lambda: b"77" in bytes(client.reader._buffer) + client.raw)
+        gate.gateway.drain.post(SOON)
+        assert token_of(await body)["generatedTokens"] == 77
+        client.close()
+
+
+@pytest.mark.parametrize(
+    ("then", "end"),
+    [(ABORT + DONE, True), (ABORT, False), (DONE, True), (CONTENT + DONE, True), (CONTENT, True), (b"", True)],
+    ids=["abort", "abort alone", "bare done", "content and done", "a clean end", "an empty end"],
+)
+async def test_an_end_by_which_the_engine_hides_a_cut_becomes_the_token(then: bytes, end: bool) -> None:
+    async with engine(stream(CONTENT, then=then, end=end)) as own, front(own.port) as gate:
+        client, body = await begin(gate)
+        gate.gateway.drain.post(HOLD)
+        own.go.set()
+        told = token_of(await body)
+        content = 1 + then.count(b'"content"')
+        assert (await body).count(b'"content"') == content == told["generatedTokens"]
+        assert b"abort" not in await body
+        assert gate.state()["cut"] == 1
+        client.close()
+
+
+@pytest.mark.parametrize("then", [STOP + DONE, STOP, b'data: {"error": {"message": "no"}}\n\n' + DONE])
+async def test_an_end_that_hides_nothing_passes_while_draining(then: bytes) -> None:
+    async with engine(stream(CONTENT, then=then, end=True)) as own, front(own.port) as gate:
+        client, body = await begin(gate)
+        gate.gateway.drain.post(HOLD)
+        own.go.set()
+        assert await body == CONTENT + then
+        assert gate.state()["cut"] == 0
+        client.close()
+
+
+async def test_what_an_engine_says_without_a_drain_passes_as_it_is() -> None:
+    async with engine(stream(CONTENT, then=ABORT + DONE, end=True)) as own, front(own.port) as gate:
+        client, body = await begin(gate)
+        own.go.set()
+        assert await body == CONTENT + ABORT + DONE
+        client.close()
+
+
+async def test_an_engine_that_dies_while_draining_leaves_tokens() -> None:
+    async def script(peer: Peer, own: Engine) -> None:
+        await peer.hear()
+        if len(own.peers) == 1:
+            await peer.begin_events()
+            await peer.chunk(CONTENT)
+        await own.go.wait()
+        peer.reset()
+
+    async with engine(script) as own, front(own.port) as gate:
+        client, body = await begin(gate)
+        waiting = await gate.client()
+        await waiting.request("POST", "/v1/x", b"{}")
+        await gate.until(lambda: len(own.peers) == 2)
+        gate.gateway.drain.post(HOLD)
+        own.go.set()
+        assert token_of(await body)["generatedTokens"] == 1
+        refused = await waiting.hear()
+        assert (refused.head.status_code, refused.fields[b"retry-after"]) == (503, b"1")
+        assert json.loads(refused.body)["type"] == "shutdown"
+        assert gate.state()["cut"] == 2
+        client.close()
+        waiting.close()
+
+
+async def test_a_request_without_an_answer_gets_the_token_as_a_retryable_refusal() -> None:
+    async def script(peer: Peer, own: Engine) -> None:
+        await peer.hear()
+        await peer.closed()
+
+    async with engine(script) as own, front(own.port) as gate:
+        client = await gate.client()
+        await client.request("POST", "/v1/x", b"{}")
+        await gate.until(lambda: gate.state()["queued"] == 1)
+        gate.gateway.drain.post(SOON)
+        heard = await client.hear()
+        assert heard.head.status_code == 503
+        assert (heard.fields[b"retry-after"], heard.fields[b"connection"]) == (b"1", b"close")
+        document = json.loads(heard.body)
+        assert next(iter(document)) == "error"
+        assert (document["type"], document["generatedTokens"]) == ("shutdown", 0)
+        client.close()
+
+
+async def test_a_body_that_cannot_be_written_into_has_until_the_deadline() -> None:
+    async def script(peer: Peer, own: Engine) -> None:
+        await peer.hear()
+        await peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabc")
+        await gate.until(lambda: gate.state()["cut"] or own.go.is_set())
+        if len(own.peers) == 1:
+            await peer.send(b"def")
+        await peer.closed()
+
+    async with engine(script) as own, front(own.port) as gate:
+        quick, never = await gate.client(), await gate.client()
+        await quick.request("GET", "/v1/x")
+        await gate.until(lambda: len(own.peers) == 1)
+        await never.request("GET", "/v1/x")
+        await gate.until(lambda: len(own.peers) == 2)
+        gate.gateway.drain.post(DrainRequest("d", "", 1.0, propagation=0, flush=0.9))
+        with pytest.raises(Exception, match=r"peer|reset|[Cc]onnection|receive"):
+            await never.hear()
+        own.go.set()
+        quick.close()
+        never.close()
+
+
+async def test_late_arrivals_are_served_during_propagation_and_then_refused() -> None:
+    async def script(peer: Peer, own: Engine) -> None:
+        while True:
+            await peer.hear()
+            await peer.answer(200, b"ok")
+
+    async with engine(script) as own, front(own.port) as gate:
+        held = await gate.client()
+        first = await held.ask("POST", "/v1/x", b"{}")
+        assert b"connection" not in first.fields
+        gate.gateway.drain.post(DrainRequest("d", "Rollout", None, propagation=60, quiet=60))
+        late = await held.ask("POST", "/v1/x", b"{}")
+        assert (late.head.status_code, late.fields[b"connection"]) == (200, b"close")
+        gate.gateway.drain.post(DrainRequest("d", "Rollout", None, since_withdrawal=61, propagation=60, quiet=60))
+        client = await gate.client()
+        heard = await client.ask("POST", "/v1/x", b"{}")
+        assert (heard.head.status_code, json.loads(heard.body)["error"]["code"]) == (503, "server_draining")
+        assert (heard.fields[b"retry-after"], heard.fields[b"connection"]) == (b"1", b"close")
+        assert gate.state()["state"] == "draining"  # a refused one is an arrival too, and puts the seal off
+        assert await client.rest() == b""
+        gate.gateway.drain.undrain("d")
+        client = await gate.client()
+        assert (await client.ask("POST", "/v1/x", b"{}")).head.status_code == 200
+        client.close()
+        held.close()
+
+
+async def test_probes_through_the_gateway_are_neither_work_nor_arrivals() -> None:
+    async def script(peer: Peer, own: Engine) -> None:
+        while True:
+            await peer.hear()
+            await peer.answer(200, b"ok")
+
+    async with engine(script) as own, front(own.port, options={"TIDEGATE_READY_PATH": "/ready-or-not"}) as gate:
+        client = await gate.client()
+        for path in ("/health", "/ready-or-not", "/metrics"):
+            assert (await client.ask("GET", path)).head.status_code == 200
+        assert gate.state()["lastArrivalSeconds"] is None
+        await client.ask("POST", "/health", b"{}")
+        assert gate.state()["lastArrivalSeconds"] is not None
+        client.close()
+
+
+async def test_quiet_streams_get_comments_while_draining_and_none_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "KEEP_ALIVE_SECONDS", 0.1)
+    script = stream(CONTENT, CONTENT[:9], then=CONTENT[9:] + STOP + DONE, end=True)
+    async with engine(script) as own, front(own.port) as gate:
+        client, body = await begin(gate)
+        await asyncio.sleep(0.4)
+        assert b": keep-alive" not in bytes(client.reader._buffer) + client.raw
+        gate.gateway.drain.post(HOLD)
+        await gate.until(lambda: b": keep-alive" in bytes(client.reader._buffer) + client.raw)
+        own.go.set()
+        assert (await body).replace(b": keep-alive\n\n", b"") == CONTENT * 2 + STOP + DONE
+        client.close()
+
+
+def frame(payload: bytes, *, mask: bool = False) -> bytes:
+    head = bytes([0x82])
+    size = len(payload)
+    flag = 0x80 if mask else 0
+    if size < 126:
+        head += bytes([flag | size])
+    elif size < 65536:
+        head += bytes([flag | 126]) + size.to_bytes(2, "big")
+    else:
+        head += bytes([flag | 127]) + size.to_bytes(8, "big")
+    return head + (bytes(4) if mask else b"") + payload
+
+
+@pytest.mark.parametrize("size", [0, 1, 125, 126, 65535, 65536])
+def test_frames_are_told_apart_in_pieces_of_any_size(size: int) -> None:
+    data = frame(bytes(size), mask=True) + frame(bytes(size))
+    for step in (1, 3, len(data)):
+        frames, ends = Frames(), 0
+        for at in range(0, len(data), step):
+            ends += frames.feed(data[at : at + step]) > 0
+        assert frames.between
+        assert ends == (1 if step == len(data) else 2)
+
+
+async def web_socket(peer: Peer, own: Engine) -> None:
+    """Echoes frames until told to stop in the middle of one."""
+    await peer.reader.readuntil(b"\r\n\r\n")
+    await peer.send(
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n" + frame(b"hi")
+    )
+    while data := await peer.reader.read(65536):
+        await peer.send(data)
+    peer.writer.write_eof()
+    own.gone.set()
+
+
+async def shake_hands(gate: Front) -> Peer:
+    client = await gate.client()
+    await client.send(b"GET /v1/realtime HTTP/1.1\r\nHost: e\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+    head = await client.reader.readuntil(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 101")
+    assert b"Upgrade: websocket" in head
+    assert await client.reader.readexactly(4) == frame(b"hi")
+    return client
+
+
+async def test_a_web_socket_is_tunnelled_and_counted() -> None:
+    async with engine(web_socket) as own, front(own.port) as gate:
+        client = await shake_hands(gate)
+        for size in (1, 200, 100_000):
+            data = frame(bytes(size), mask=True)
+            await client.send(data)
+            assert await client.reader.readexactly(len(data)) == data
+        assert (gate.state()["inFlight"], gate.state()["streams"]) == (1, 1)
+        client.writer.write_eof()
+        assert await client.rest() == b""
+        await gate.until(lambda: gate.state()["inFlight"] == 0)
+        assert gate.failures() == {}
+        client.close()
+
+
+@pytest.mark.parametrize("half", [False, True])
+async def test_a_web_socket_gets_a_close_frame_between_two_frames(half: bool) -> None:
+    whole = frame(bytes(300), mask=True)
+    async with engine(web_socket) as own, front(own.port) as gate:
+        client = await shake_hands(gate)
+        await client.send(whole[:100] if half else whole)
+        assert await client.reader.readexactly(100 if half else len(whole)) == whole[: 100 if half else None]
+        gate.gateway.drain.post(DrainRequest("d", "", 5, propagation=0, flush=4.9))
+        await gate.until(lambda: gate.state()["cut"] == 1)
+        if half:
+            await client.send(whole[100:])
+            assert await client.reader.readexactly(len(whole) - 100) == whole[100:]
+        assert await client.rest() == close_frame(1001, "server shutdown")
+        await gate.until(lambda: gate.state()["inFlight"] == 0)
+        client.close()
