@@ -12,6 +12,9 @@ from apps.check import Cut, Refused
 from apps.gateway import gateway, gateway_and_engine
 from apps.running import server
 
+# The gateway is a process of its own here, on uvloop; which loop the test itself runs on says nothing about it.
+pytestmark = pytest.mark.asyncio(loop_factories=["asyncio"])
+
 
 def free_port() -> int:
     with socket.socket() as sock:

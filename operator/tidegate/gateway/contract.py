@@ -52,6 +52,10 @@ class DrainContract:
         return self._prestopped
 
     @property
+    def engine_lost(self) -> bool:
+        return self._engine_lost
+
+    @property
     def in_flight(self) -> int:
         return len(self._works)
 

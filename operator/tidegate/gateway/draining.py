@@ -144,11 +144,12 @@ class Drain:
             self._changed = asyncio.Event()
 
     def _tell(self, event: str, change: Callable[[], None]) -> None:
-        before = self.contract.sequence, self.contract.state
+        contract = self.contract
+        before = contract.state, contract.engine_lost
         change()
-        if (self.contract.sequence, self.contract.state) != before:
-            self._log.write(event, state=self.contract.state.value)
-        self.touch()
+        if (contract.state, contract.engine_lost) != before:
+            self._log.write(event, state=contract.state.value)
+            self.touch()
 
     def _note_draining(self) -> None:
         draining = self.contract.state in (State.DRAINING, State.SEALED)
