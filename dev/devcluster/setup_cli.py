@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 
+from . import prometheus
 from .binary import check_toolchain
 from .errors import ClusterError
 from .local import LocalCluster
@@ -33,6 +34,7 @@ def _prepare() -> None:
         packages += missing_packages()
     if packages:
         _install(packages)
+    prometheus.fetch()
     if local:
         check_machine()
         check_toolchain()

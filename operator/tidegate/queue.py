@@ -79,7 +79,7 @@ class KeyedQueue:
         self.add_after(key, wait)
         return wait
 
-    # Asked from the thread that answers scrapes: each of these copies what it reads in one step.
+    # Asked from the thread that answers scrapes: each reads in one step.
 
     @property
     def waiting(self) -> int:
@@ -91,11 +91,6 @@ class KeyedQueue:
         """How long the first of them has waited."""
         since = list(self._ready.values())[:1]
         return time.monotonic() - since[0] if since else 0.0
-
-    @property
-    def failures(self) -> dict[str, int]:
-        """Keys whose work failed the last time, and how often in a row."""
-        return self._failures.copy()
 
     def _release(self, key: str) -> None:
         self._busy.discard(key)

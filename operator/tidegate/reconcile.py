@@ -104,6 +104,7 @@ class Reconciler:
             document = invalid.status(service, str(error), self._now())
             self._metrics.refused(key, document)
             await self._write(service, memory, document)
+            self._metrics.achieved(key)
             return None
         decided = plan(await self._snapshot(key, service, spec, memory))
         s = decided.view.s
@@ -114,7 +115,10 @@ class Reconciler:
         wait = await self._report(service, memory, decided, document)
         if decided.actions and not memory.rests(decided.actions, s.now):
             await self._act(memory, decided)
+            self._metrics.achieved(key)
             return 0.0
+        if not decided.actions:
+            self._metrics.achieved(key)
         rest = memory.again_at - s.now if decided.actions else None
         return min((w for w in (wait, rest, decided.requeue_after) if w is not None), default=None)
 

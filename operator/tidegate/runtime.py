@@ -143,7 +143,7 @@ class Operator:
                 self._queue.done(key)
                 if wait is not None:
                     self._queue.add_after(key, wait)
-            self._metrics.passed(result, time.monotonic() - began)
+            self._metrics.passed(key, result, time.monotonic() - began)
 
     async def _sweep_forever(self) -> None:
         """LIST each kind: before anything is decided, and now and then after, since a watch can lose a deletion."""

@@ -235,6 +235,23 @@ def test_words_of_strangers_become_one_series(world: World) -> None:
     assert value(world, "drains_total", outcome="Drained", reason="Other") == 1
 
 
+def test_a_service_whose_writes_are_refused_is_shown_to_fail_until_they_are_not(world: World) -> None:
+    """Also while the operator leaves the refused writes alone for a while: such a pass does not fail, and does nothing."""
+    world.create()
+    world.settle()
+    world.run(1)
+    assert value(world, "reconcile_consecutive_failures") is None
+    refusing = True
+    world.faults.scripted += [(lambda verb, kind: refusing and verb == "apply", "500")] * 1000
+    world.edit(image="app:v2")
+    world.run(30)
+    assert (value(world, "reconcile_consecutive_failures") or 0) >= 5
+    refusing = False
+    world.settle()
+    world.run(1)
+    assert value(world, "reconcile_consecutive_failures") is None
+
+
 def test_an_invalid_spec_shows_as_stalled(world: World) -> None:
     world.create()
     world.settle()

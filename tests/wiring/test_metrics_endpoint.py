@@ -42,8 +42,8 @@ def test_a_scrape_is_answered_while_inside_and_not_after() -> None:
     metrics.leads(True)
     metrics.list_failed()
     metrics.list_failed()
-    metrics.passed("ok", 0.02)
-    metrics.passed("fault", 0.02)
+    metrics.passed("prod/chat", "ok", 0.02)
+    metrics.passed("prod/chat", "fault", 0.02)
     queue.add("prod/chat")
     with endpoint.serving(metrics, ("127.0.0.1", port)):
         found = scrape(port)
@@ -89,10 +89,10 @@ def test_what_is_no_address(text: str) -> None:
         _address(text)
 
 
-def test_the_queue_tells_how_long_its_first_key_waits_and_what_fails() -> None:
+def test_the_queue_tells_how_long_its_first_key_waits() -> None:
     async def run() -> None:
         queue = KeyedQueue()
-        assert (queue.waiting, queue.oldest_seconds, queue.failures) == (0, 0.0, {})
+        assert (queue.waiting, queue.oldest_seconds) == (0, 0.0)
         queue.add("prod/a")
         await asyncio.sleep(0.05)
         queue.add("prod/b")
@@ -101,13 +101,6 @@ def test_the_queue_tells_how_long_its_first_key_waits_and_what_fails() -> None:
         assert queue.oldest_seconds >= 0.05
         first = await queue.take()
         assert (first, queue.waiting) == ("prod/a", 1)
-        queue.failed(first)
-        assert queue.failures == {"prod/a": 1}
-        registry = Metrics(queue).registry
-        labels = {"namespace": "prod", "service": "a"}
-        assert registry.get_sample_value("tidegate_reconcile_consecutive_failures", labels) == 1
-        queue.done(first)
-        assert queue.failures == {}
 
     asyncio.run(run())
 

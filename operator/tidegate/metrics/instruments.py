@@ -40,7 +40,8 @@ class Metrics:
         self._pending: dict[str, dict[str, OutcomeRecord]] = {}
         self._services = Services(now)
         registry.register(self._services)
-        registry.register(_Failures(queue))
+        self._failing: dict[str, int] = {}
+        registry.register(_Failing(self._failing))
         ProcessCollector(registry=registry)
         labels = (*SERVICE, "outcome", "reason")
         self._drains = Counter("tidegate_drains", "Drains that ended.", labels, registry=registry)
@@ -114,12 +115,18 @@ class Metrics:
         """A call to the API server."""
         self._calls.labels(verb, resource, code).inc()
 
-    def passed(self, result: str, seconds: float) -> None:
-        """A pass over a service ended: `ok`, `error` (the API server's) or `fault` (ours)."""
+    def passed(self, key: str, result: str, seconds: float) -> None:
+        """A pass over service `key` ended: `ok`, `error` (the API server's) or `fault` (ours)."""
         self._passes.labels(result).inc()
         self._pass_seconds.observe(seconds)
         if result == "ok":
             self._success.set(self._now())
+        else:
+            self._failing[key] = self._failing.get(key, 0) + 1
+
+    def achieved(self, key: str) -> None:
+        """A pass over service `key` did all there was to do; one that only leaves a failing action alone does not."""
+        self._failing.pop(key, None)
 
     def saw(self, key: str, decided: Plan, document: Mapping[str, Any]) -> None:
         """A pass over service `key` has this plan and wants this status."""
@@ -145,6 +152,7 @@ class Metrics:
     def forget(self, key: str) -> None:
         """Service `key` is gone, and its series with it."""
         self._pending.pop(key, None)
+        self._failing.pop(key, None)
         if self._services.rows.pop(key, None) is not None:
             namespace, name = key.split("/", 1)
             for metric in (self._drains, self._drain_seconds, self._cut):
@@ -167,16 +175,16 @@ class Metrics:
             self._cut.labels(namespace, name).inc(ended.cut)
 
 
-class _Failures(Collector):
+class _Failing(Collector):
     """Services whose passes fail, while they do."""
 
-    def __init__(self, queue: KeyedQueue) -> None:
-        self._queue = queue
+    def __init__(self, counts: Mapping[str, int]) -> None:
+        self._counts = counts
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        text = "Passes over the service that failed in a row; absent when the last one went well."
+        text = "Passes over the service that failed since one did all there was to do; absent for none."
         family = GaugeMetricFamily("tidegate_reconcile_consecutive_failures", text, labels=SERVICE)
-        for key, count in self._queue.failures.items():
+        for key, count in list(self._counts.items()):
             family.add_metric(key.split("/", 1), count)
         yield family
 
