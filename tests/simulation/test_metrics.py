@@ -236,7 +236,7 @@ def test_words_of_strangers_become_one_series(world: World) -> None:
 
 
 def test_a_service_whose_writes_are_refused_is_shown_to_fail_until_they_are_not(world: World) -> None:
-    """Also while the operator leaves the refused writes alone for a while: such a pass does not fail, and does nothing."""
+    """Also while the operator leaves them alone for a while: such a pass does not fail, and does nothing."""
     world.create()
     world.settle()
     world.run(1)

@@ -3,6 +3,8 @@
 import os
 import re
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from .audit import OPERATOR, Audit
@@ -23,6 +25,7 @@ class Operator:
         self._kube = kube
         self._audit = Audit(kube.audit_log)
         self._past_logs: list[str] = []
+        self._refused: list[str] = []
 
     def install(self) -> None:
         """CRD, policies, role and Deployment; a Deployment that is there gets a fresh pod, as its tag may be new."""
@@ -81,8 +84,26 @@ class Operator:
         eventually("the operator is gone", lambda: not self._pods())
 
     def start(self) -> None:
-        self._kube.must("-n", NAMESPACE, "scale", f"deployment/{NAME}", "--replicas=1")
+        self.start_unready()
         self.wait_running()
+
+    def start_unready(self) -> None:
+        """Start it where it cannot get Ready."""
+        self._kube.must("-n", NAMESPACE, "scale", f"deployment/{NAME}", "--replicas=1")
+
+    @contextmanager
+    def without_role(self) -> Iterator[None]:
+        """Take its role away while inside. What is refused meanwhile is meant to be, and not among `refused_calls`."""
+        self._refused += self.refused_calls()
+        self._kube.must("delete", "clusterrolebinding", NAME)
+        try:
+            yield
+        finally:
+            self._kube.must("apply", "--server-side", "--force-conflicts", "-k", str(CHECKOUT / INSTALLED[-1]))
+            # Its log holds refusals that are meant, so it gets a new one.
+            self._kube.must("-n", NAMESPACE, "delete", "pod", "-l", SELECTOR, "--wait=true")
+            self._past_logs.clear()
+            self._audit = Audit(self._kube.audit_log)
 
     def log(self, *, previous: bool = False) -> str:
         more = ("--previous",) if previous else ()
@@ -97,7 +118,7 @@ class Operator:
         refused = [call for call in self._audit.calls(user=OPERATOR) if call.code == 403]
         writes = [str(call) for call in refused if DYING not in call.message]
         lines = [line for text in (*self._past_logs, self.log()) for line in text.splitlines()]
-        return writes + [line for line in lines if FORBIDDEN.search(line) and DYING not in line]
+        return self._refused + writes + [line for line in lines if FORBIDDEN.search(line) and DYING not in line]
 
     def _pods(self) -> list[Object]:
         return self._kube.items(PODS.format(NAMESPACE), labelSelector=SELECTOR)
