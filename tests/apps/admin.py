@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from apps.keys import HEADER, Keys
-from apps.misbehave import FLAP_SECONDS, Misbehaviour
+from apps.misbehave import FLAP_PROBES, Misbehaviour
 from apps.service import Service
 from apps.terms import DrainConflictError, DrainRequest, InvalidDrainError, State
 from apps.wire import Connection, Request
@@ -26,6 +26,7 @@ class Admin:
         self._service = service
         self._keys = keys
         self._apply = apply
+        self._probed = 0
         self._routes: dict[tuple[str, str], Callable[[Connection, Request], Awaitable[None]]] = {
             ("POST", "/drain"): self._post,
             ("DELETE", "/drain"): self._delete,
@@ -113,7 +114,8 @@ class Admin:
 
     async def _readyz(self, connection: Connection, request: Request) -> None:
         wrong = self._service.misbehaviour
-        flapped = "flap" in wrong and int(time.monotonic() / FLAP_SECONDS) % 2 == 1
+        flapped = "flap" in wrong and self._probed // FLAP_PROBES % 2 == 1
+        self._probed += 1
         ready = self._service.contract.state is State.SERVING and "never-ready" not in wrong and not flapped
         await connection.answer(200 if ready else 503, {"state": self._service.contract.state.value})
 

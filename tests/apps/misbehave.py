@@ -8,7 +8,8 @@ WITHOUT_VALUE = frozenset({
     "exit-on-sigterm",
 })  # fmt: skip
 WITH_SECONDS = frozenset({"crash-after", "slow-start"})
-FLAP_SECONDS = 2.0
+FLAP_PROBES = 3
+"""`flap` is ready for so many probes and then not for as many, however far apart a busy kubelet sends them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """Fixtures of the tests that need the operator, services and load; see the modules of `harness`."""
 
+import json
 import os
 import secrets
 import shutil
@@ -8,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 
 from cluster.harness.audit import Audit
-from cluster.harness.kube import Kube, eventually
+from cluster.harness.kube import NODES, Kube, eventually
 from cluster.harness.operator import Operator
 from cluster.harness.record import MakeRecord, Record
-from cluster.harness.service import Namespace
+from cluster.harness.service import MakeDevices, Namespace
 
 
 @pytest.fixture(scope="session")
@@ -54,6 +55,28 @@ def namespace(kube: Kube, leavings: list[Namespace]) -> Iterator[Namespace]:
     leavings.append(found)
     yield found
     kube.must("delete", "namespace", found.name, "--wait=false", "--ignore-not-found")
+
+
+@pytest.fixture
+def devices(kube: Kube) -> Iterator[MakeDevices]:
+    """`devices(3)` puts three of a kind of their own on one node and returns the limits that ask for one of them."""
+    node = kube.items(NODES)[0]["metadata"]["name"]
+    made: list[str] = []
+
+    def patch(*operations: dict[str, str]) -> None:
+        kube.must("patch", "node", node, "--subresource=status", "--type=json", "-p", json.dumps(operations))
+
+    def make(count: int) -> dict[str, str]:
+        made.append(f"tidegate.test/{secrets.token_hex(4)}")
+        patch({"op": "add", "path": device_path(made[-1]), "value": str(count)})
+        return {made[-1]: "1"}
+
+    yield make
+    patch(*({"op": "remove", "path": device_path(name)} for name in made))
+
+
+def device_path(resource: str) -> str:
+    return f"/status/capacity/{resource.replace('/', '~1')}"
 
 
 @pytest.fixture

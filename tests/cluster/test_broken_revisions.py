@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from cluster.harness.audit import OPERATOR, Audit
+from cluster.harness.audit import Audit
 from cluster.harness.evidence import Line, assert_run_counts
 from cluster.harness.kube import Object, eventually
 from cluster.harness.load import Load
 from cluster.harness.operator import Operator
-from cluster.harness.record import MakeRecord, Record, is_draining, is_serving, is_standing, state
+from cluster.harness.record import MakeRecord, Record, is_draining, state
 from cluster.harness.service import Namespace, Service
 from tidegate.api import names
 from tidegate.api.conditions import ConditionType, Outcome, Reason
@@ -34,7 +34,7 @@ def test_no_old_pod_is_drained_for_it_and_the_next_push_recovers(
     watched = record(service.labels)
     load = Load(namespace, service.name, streams=30).start().wait_running()
     service.apply(**broken)
-    stalled = eventually("it is Stalled", lambda: stalled_by(service, Reason.NEW_REVISION_FAILED))
+    stalled = eventually("it is Stalled", lambda: service.stalled_by(Reason.NEW_REVISION_FAILED))
     assert any(reason in stalled["message"] for reason in reasons), stalled
     if way == "crash loop":
         assert "exited with code 1" in stalled["message"]
@@ -58,27 +58,11 @@ def test_no_old_pod_is_drained_for_it_and_the_next_push_recovers(
     assert_always_ready(namespace, audit)
 
 
-def stalled_by(service: Service, reason: Reason) -> Object | None:
-    """The condition Stalled when it is true for this reason and speaks of the present spec."""
-    found = service.condition(ConditionType.STALLED)
-    current = found and found["observedGeneration"] == service.get()["metadata"]["generation"]
-    return found if found and current and (found["status"], found["reason"]) == ("True", reason) else None
-
-
 def assert_bounds(record: Record, attempt: str) -> None:
     """Two pods serve at every event, three stand; while the broken pod stands nobody drains."""
-    fewest, moment = record.fewest(is_serving)
-    assert fewest >= 2, moment
-    most, moment = record.most(is_standing)
-    assert most <= 3, moment
+    record.assert_bounds(serving=2, standing=3)
     beside = [m for m in record.moments() if attempt in m.pods and m.count(is_draining)]
     assert beside == [], beside[0]
-
-
-def statuses(namespace: Namespace, audit: Audit) -> list[Line]:
-    """Every status that the operator wrote, in order, as the API server stored it."""
-    calls = [c for c in audit.writes(namespace.name, user=OPERATOR) if c.resource == "llmservices/status"]
-    return [call.entry["responseObject"]["status"] for call in calls]
 
 
 def truth(status: Line) -> dict[str, str]:
@@ -87,7 +71,7 @@ def truth(status: Line) -> dict[str, str]:
 
 def assert_always_ready(namespace: Namespace, audit: Audit) -> None:
     """Once Ready, Ready in every status written since."""
-    ready = [truth(status)[ConditionType.READY] for status in statuses(namespace, audit)]
+    ready = [truth(status)[ConditionType.READY] for status in audit.statuses(namespace.name, "chat")]
     assert "False" not in ready[ready.index("True") :], ready
 
 
@@ -108,7 +92,7 @@ def test_what_tidegate_decides_itself_is_a_template_conflict_until_removed(
     service.apply(more={"template": bad})
     assert_conflict(service, conflict)
     assert service.deployments() == []
-    first = statuses(namespace, audit)[0]
+    first = audit.statuses(namespace.name, service.name)[0]
     assert first["observedGeneration"] == 1
     assert truth(first) == {"Ready": "False", "Reconciling": "False", "Stalled": "True"}
 
@@ -139,7 +123,7 @@ def conflicting(template: Object, conflict: str) -> Object:
 def assert_conflict(service: Service, conflict: str) -> None:
     """It names the field as the user wrote it, and what to do instead."""
     _, field, remedy = CONFLICTS[conflict]
-    found = eventually("TemplateConflict", lambda: stalled_by(service, Reason.TEMPLATE_CONFLICT))
+    found = eventually("TemplateConflict", lambda: service.stalled_by(Reason.TEMPLATE_CONFLICT))
     assert next(iter(field)) in found["message"]
     assert "remove it" in found["message"]
     assert remedy in found["message"]
@@ -150,7 +134,7 @@ def test_the_first_status_is_complete(operator: Operator, namespace: Namespace, 
     """A GitOps tool reads health from the moment of creation: a status without these would look healthy or unknown."""
     service = Service(namespace, replicas=1).apply()
     service.wait_settled()
-    written = statuses(namespace, audit)
+    written = audit.statuses(namespace.name, service.name)
     assert written[0]["observedGeneration"] == 1
     assert truth(written[0]) == {"Ready": "False", "Reconciling": "True", "Stalled": "False"}
     assert truth(written[-1]) == {"Ready": "True", "Reconciling": "False", "Stalled": "False"}

@@ -6,21 +6,13 @@ from cluster.harness.audit import OPERATOR, Audit
 from cluster.harness.evidence import assert_run_counts
 from cluster.harness.load import Load
 from cluster.harness.operator import Operator
-from cluster.harness.record import MakeRecord, Record, exists, is_draining, is_serving, is_standing, state
+from cluster.harness.record import MakeRecord, Record, exists, is_draining, state
 from cluster.harness.service import Namespace, PlainDeployment, Service
 from tidegate.api import names
 
 REPLICASET_CONTROLLER = "system:serviceaccount:kube-system:replicaset-controller"
 SHORT = "2-8"
 LENGTHS = [SHORT, pytest.param("5-60", marks=pytest.mark.long)]
-
-
-def assert_bounds(record: Record, *, serving: int, standing: int) -> None:
-    """At every event: at least so many pods serve, at most so many do not terminate."""
-    fewest, moment = record.fewest(is_serving)
-    assert fewest >= serving, str(moment)
-    most, moment = record.most(is_standing)
-    assert most <= standing, str(moment)
 
 
 def assert_only_drained_pods_went(namespace: Namespace, record: Record, audit: Audit) -> None:
@@ -57,7 +49,7 @@ def test_three_rollouts_in_a_row_lose_no_token(
     drained = watched.drained_pods()
     assert len(drained) == 9
     assert_run_counts(namespace.logs, drained)
-    assert_bounds(watched, serving=3, standing=4)
+    watched.assert_bounds(serving=3, standing=4)
     assert_only_drained_pods_went(namespace, watched, audit)
     assert audit.spec_writes(namespace.name) == []
 
@@ -90,7 +82,7 @@ def test_without_surge_a_new_pod_starts_when_the_old_one_is_gone(
     service = Service(namespace, rollout={"maxSurge": 0, "maxUnavailable": 1}).apply()
     watched = roll(service, record)
 
-    assert_bounds(watched, serving=2, standing=3)
+    watched.assert_bounds(serving=2, standing=3)
     most, moment = watched.most(exists)
     assert most == 3, str(moment)
     ends = [event.version for event in watched.events("Pod") if event.type == "DELETED"]
@@ -107,7 +99,7 @@ def test_two_slots_work_at_once(
     """34 % of 3 pods is 1.02, and a surge rounds up, as with a Deployment."""
     watched = roll(Service(namespace, rollout={"maxSurge": surge}).apply(), record)
 
-    assert_bounds(watched, serving=3, standing=5)
+    watched.assert_bounds(serving=3, standing=5)
     at_once, moment = watched.most(is_draining)
     assert at_once == 2, str(moment)
     assert_only_drained_pods_went(namespace, watched, audit)
@@ -118,7 +110,7 @@ def test_a_service_of_one_replica_always_serves(
 ) -> None:
     watched = roll(Service(namespace, replicas=1).apply(), record, streams=20)
 
-    assert_bounds(watched, serving=1, standing=2)
+    watched.assert_bounds(serving=1, standing=2)
     assert_only_drained_pods_went(namespace, watched, audit)
 
 

@@ -73,6 +73,11 @@ class Audit:
         """Writes to an LLMService itself, status and scale apart."""
         return [call for call in self.calls(namespace=namespace, user=user) if call.resource == "llmservices"]
 
+    def statuses(self, namespace: str, service: str) -> list[dict[str, Any]]:
+        """Every status that the operator wrote of one LLMService, in order, as the API server stored it."""
+        written = (c for c in self.writes(namespace, user=OPERATOR) if c.resource == "llmservices/status")
+        return [call.entry["responseObject"]["status"] for call in written if call.name == service]
+
     def _entries(self, word: str) -> Iterator[dict[str, Any]]:
         # Whole lines only: the API server may be in the middle of one. Most lines are others': look before parsing.
         with self._path.open("rb") as file:

@@ -19,6 +19,7 @@ POLL_SECONDS = 0.3
 Object = dict[str, Any]
 T = TypeVar("T")
 
+NODES = "api/v1/nodes"
 PODS = "api/v1/namespaces/{}/pods"
 EVENTS = "api/v1/namespaces/{}/events"
 SERVICES = "api/v1/namespaces/{}/services"

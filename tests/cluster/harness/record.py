@@ -162,6 +162,13 @@ class Record:
     def most(self, test: Test) -> tuple[int, Moment]:
         return max(((moment.count(test), moment) for moment in self.moments()), key=lambda found: found[0])
 
+    def assert_bounds(self, *, serving: int, standing: int) -> None:
+        """At every event: at least so many pods serve, at most so many do not terminate."""
+        fewest, moment = self.fewest(is_serving)
+        assert fewest >= serving, str(moment)
+        most, moment = self.most(is_standing)
+        assert most <= standing, str(moment)
+
     def removals(self) -> list[Event]:
         """The event by which each pod began to go: its first with a deletionTimestamp, or its end without one."""
         gone: dict[str, Event] = {}

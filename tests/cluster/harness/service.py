@@ -1,10 +1,12 @@
 """Services to try: the streaming test application under Tidegate, and the same image under a plain Deployment."""
 
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from tidegate.api import names
+from tidegate.api.conditions import ConditionType, Reason
 
 from .evidence import PodLogs
 from .kube import DEPLOYMENTS, EVENTS, LLMSERVICES, PODS, SERVICES, Kube, Object, eventually
@@ -70,7 +72,10 @@ class Namespace:
 
 @dataclass(slots=True)
 class Service:
-    """An LLMService around the test application. Change a field and `apply`; numbers are small so that tests are."""
+    """An LLMService around the test application. Change a field and `apply`; numbers are small so that tests are.
+
+    `more` is merged into the spec, `pod` into the pod's spec, `limits` are resource limits of the container.
+    """
 
     namespace: Namespace
     name: str = "chat"
@@ -81,6 +86,8 @@ class Service:
     env: dict[str, str] = field(default_factory=dict)
     more: Object = field(default_factory=dict)
     image: str | None = None
+    pod: Object = field(default_factory=dict)
+    limits: Object = field(default_factory=dict)
 
     @property
     def labels(self) -> str:
@@ -89,8 +96,12 @@ class Service:
 
     def manifest(self) -> Object:
         template = pod_template(str(self.namespace.directory), self.tag, self.env, {})
+        template["spec"] |= self.pod
+        (container,) = template["spec"]["containers"]
+        if self.limits:
+            container["resources"]["limits"] = self.limits
         if self.image is not None:
-            template["spec"]["containers"][0]["image"] = self.image
+            container["image"] = self.image
         grace = {"initialSeconds": 60, "teardownSeconds": 2, "safetySeconds": 2}
         numbers = {"propagationSeconds": 1, "quietSeconds": 1, "flushSeconds": 1, "budgetSeconds": 300}
         return {
@@ -101,9 +112,10 @@ class Service:
                 "replicas": self.replicas,
                 "port": "http",
                 "template": template,
-                "rollout": self.rollout,
                 "drain": {"mode": "Native", "native": {"port": "admin"}, "grace": grace} | numbers | self.drain,
             }
+            # Absent and not empty: server-side apply turns a map that loses its last key into null, which is refused.
+            | ({"rollout": self.rollout} if self.rollout else {})
             | self.more,
         }
 
@@ -137,6 +149,17 @@ class Service:
 
     def condition(self, kind: str) -> Object | None:
         return next((c for c in self.status.get("conditions", ()) if c["type"] == kind), None)
+
+    def stalled(self) -> Object | None:
+        """The condition Stalled while it is true and speaks of the present spec."""
+        found = self.condition(ConditionType.STALLED)
+        current = found and found["observedGeneration"] == self.get()["metadata"]["generation"]
+        return found if found and current and found["status"] == "True" else None
+
+    def stalled_by(self, reason: Reason) -> Object | None:
+        """The same, if it is for this reason."""
+        found = self.stalled()
+        return found if found and found["reason"] == reason else None
 
     def is_settled(self) -> bool:
         """The status speaks of the present spec and there is nothing left to do."""
@@ -212,3 +235,7 @@ class PlainDeployment:
     def wait_settled(self) -> None:
         timeout = "--timeout=300s"
         self.namespace.kube.must("-n", self.namespace.name, "rollout", "status", f"deployment/{self.name}", timeout)
+
+
+MakeDevices = Callable[[int], dict[str, str]]
+"""The fixture `devices`: puts so many of a new kind on a node; its result is `limits` of a Service."""
