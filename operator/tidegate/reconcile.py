@@ -6,7 +6,7 @@ gone. Everything is recomputed from the cluster at each pass; what this object h
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from tidegate.api import names
@@ -14,12 +14,15 @@ from tidegate.api.conditions import ConditionType, Outcome
 from tidegate.api.errors import ClusterError, Denied, InvalidSpec, Rejected, TemplateRefused
 from tidegate.api.resource import LLMServiceSpec
 from tidegate.cluster import gather, locks
+from tidegate.cluster.drain_times import TROUBLED_SECONDS, DrainTimesKeeper
 from tidegate.cluster.execute import Executor, Told
 from tidegate.cluster.keys import DrainKeys
 from tidegate.cluster.port import ENDPOINT_SLICES, LLM_SERVICES, NAMESPACES, Cluster, Object
 from tidegate.cluster.store import Store
-from tidegate.core import invalid, model, render
+from tidegate.core import counting, invalid, model, render
 from tidegate.core.actions import Action, DrainOrder
+from tidegate.core.drain_times import DrainTimes
+from tidegate.core.estimate.histogram import Sample
 from tidegate.core.model import Snapshot
 from tidegate.core.plan import Plan, plan
 from tidegate.core.status import status
@@ -30,10 +33,14 @@ log = logging.getLogger(__name__)
 
 REFRESH_SECONDS: Final = 5.0
 """Numbers that only move are written at most so often; transitions are written at once."""
+ETA_SECONDS: Final = 30.0
+"""How often a status is written in which nothing but the times to go have changed."""
 FEW: Final = 3
 LONGEST_REPEAT: Final = 60.0
 REFUSED_SECONDS: Final = 300.0
 """How long a refused template rests before its next dry run."""
+UNCOUNTED_SECONDS: Final = 30.0
+"""How long a rollout waits for the API server to take a drain time."""
 
 
 @dataclass(slots=True)
@@ -50,6 +57,9 @@ class _Memory:
     repeated: int = 0
     again_at: float = 0.0
     written: dict[str, Any] = field(default_factory=dict)
+    uncounted_since: float | None = None
+    teardowns: dict[str, Sample] = field(default_factory=dict)
+    """By pod, what was watched; kept with the next drain that is counted."""
 
     def rests(self, actions: tuple[Action, ...], now: float) -> bool:
         """Whether to leave these actions for now: the same ones, time and again, have had no effect."""
@@ -81,6 +91,7 @@ class Reconciler:
         self._cluster, self._store, self._keys, self._sessions = cluster, store, keys, sessions
         self._tell, self._metrics, self._now = tell, metrics, now
         self._executor = Executor(cluster, store, keys, tell)
+        self._times = DrainTimesKeeper(cluster)
         self._memory: dict[str, _Memory] = {}
         self._gateway_image = gateway_image
         self.locks_missing: tuple[str, ...] = ()
@@ -112,6 +123,8 @@ class Reconciler:
         self._sessions.want(key, decided.orders, decided.questions)
         document = status(decided)
         self._metrics.saw(key, decided, document)
+        if decided.learnt is not None and await self._keep(memory, s, decided.learnt):
+            return 0.0
         wait = await self._report(service, memory, decided, document)
         if decided.actions and not memory.rests(decided.actions, s.now):
             await self._act(memory, decided)
@@ -120,7 +133,29 @@ class Reconciler:
         if not decided.actions:
             self._metrics.achieved(key)
         rest = memory.again_at - s.now if decided.actions else None
-        return min((w for w in (wait, rest, decided.requeue_after) if w is not None), default=None)
+        look = TROUBLED_SECONDS if s.drain_times_trouble else None
+        return min((w for w in (wait, rest, look, decided.requeue_after) if w is not None), default=None)
+
+    async def _keep(self, memory: _Memory, s: Snapshot, learnt: DrainTimes) -> bool:
+        """Count drains, before their pods can be gone; whether that was done.
+
+        What cannot be counted for `UNCOUNTED_SECONDS`, or at all, does not hold up the rollout: its samples are lost.
+        """
+        owner = render.Owner(s.namespace, s.name, s.uid)
+        try:
+            await self._times.write(owner, learnt, s.now)
+        except (Denied, Rejected) as error:
+            log.warning("drain times of %s/%s are not kept: %s", s.namespace, s.name, error)
+            return False
+        except ClusterError as error:
+            memory.uncounted_since = s.now if memory.uncounted_since is None else memory.uncounted_since
+            if s.now - memory.uncounted_since < UNCOUNTED_SECONDS:
+                raise
+            log.warning("drain times of %s/%s are not kept, going on: %s", s.namespace, s.name, error)
+            return False
+        memory.uncounted_since = None
+        memory.teardowns = {pod: told for pod, told in memory.teardowns.items() if pod not in learnt.torn}
+        return True
 
     async def _act(self, memory: _Memory, decided: Plan) -> None:
         s = decided.view.s
@@ -144,6 +179,7 @@ class Reconciler:
         self._sessions.forget(key, set())
         self._keys.forget(key)
         self._metrics.forget(key)
+        self._times.forget(key)
         self._memory.pop(key, None)
 
     def _remember(self, key: str, service: Object) -> _Memory:
@@ -152,6 +188,7 @@ class Reconciler:
         if memory is None or memory.uid != uid:
             self._keys.forget(key)
             self._metrics.forget(key)
+            self._times.forget(key)
             memory = self._memory[key] = _Memory(uid)
         return memory
 
@@ -159,8 +196,10 @@ class Reconciler:
         now = self._now()
         meta = service["metadata"]
         stands = memory.refused_generation == meta.get("generation", 1) and now - memory.refused_at < REFUSED_SECONDS
-        secret, trouble = await self._secret(key, render.Owner(meta["namespace"], meta["name"], meta["uid"]), memory)
-        return gather.snapshot(
+        owner = render.Owner(meta["namespace"], meta["name"], meta["uid"])
+        secret, trouble = await self._secret(key, owner, memory)
+        kept = await self._times.read(owner, now)
+        s = gather.snapshot(
             self._store,
             service,
             spec,
@@ -173,7 +212,14 @@ class Reconciler:
             has_secret=secret,
             refused=memory.refusal,
             rejected=memory.refused if stands else (),
+            drain_times=kept.times,
+            drain_times_trouble=kept.trouble,
         )
+        for pod in s.pods:
+            told = counting.teardown(pod)
+            if told is not None and pod.name not in kept.times.torn:
+                memory.teardowns[pod.name] = told
+        return replace(s, teardowns=dict(memory.teardowns))
 
     async def _secret(self, key: str, owner: render.Owner, memory: _Memory) -> tuple[bool, model.Conflict | None]:
         now = self._now()
@@ -191,7 +237,9 @@ class Reconciler:
         if document in (held, memory.written):
             return None
         if _steady(document) == _steady(held):
-            rest = memory.written_at + REFRESH_SECONDS - self._now()
+            # A promise that only comes nearer is no news.
+            often = ETA_SECONDS if _without_etas(document) == _without_etas(held) else REFRESH_SECONDS
+            rest = memory.written_at + often - self._now()
             if rest > 0:
                 return rest
         await self._write(service, memory, document)
@@ -279,6 +327,13 @@ def _change(held: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
         elif value != before:
             change[key] = value
     return change
+
+
+def _without_etas(document: dict[str, Any]) -> dict[str, Any]:
+    etas = ("etaSeconds", "etaUpperSeconds")
+    rows = [{k: v for k, v in row.items() if k not in etas} for row in document.get("pods") or []]
+    rollout = {k: v for k, v in (document.get("rollout") or {}).items() if k not in etas}
+    return document | {"pods": rows, "rollout": rollout}
 
 
 def _steady(document: dict[str, Any]) -> dict[str, Any]:

@@ -96,7 +96,7 @@ def test_a_spec_that_is_no_object_is_a_problem_like_any_other(rubbish: Any):
 
 
 def test_fields_of_a_newer_version_do_not_stop_an_older_operator():
-    newer = edited(SPEC, {"queue": "long", "drain.grace.rollOnDrift": True, "disruption": {"nodes": {"x": 1}}})
+    newer = edited(SPEC, {"queue": "long", "drain.grace.learnFrom": "requests", "disruption": {"nodes": {"x": 1}}})
     assert LLMServiceSpec.parse(newer) == LLMServiceSpec.parse(SPEC)
 
 

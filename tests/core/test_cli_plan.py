@@ -82,6 +82,30 @@ def test_the_drain_is_taken_from_the_declared_prior_and_the_start_as_measured(wr
     assert (code, json.loads(out)["seconds"]) == (0, 3 * (17 + 5 + 40))
 
 
+def test_measured_times_take_the_place_of_declared_ones(write, capsys):
+    old = manifest()
+    old["status"] = {"rollout": {"startSeconds": 17.0}, "drainTimes": {"p50Seconds": 8, "p99Seconds": 60}}
+    found = {}
+    for source in ("Declared", "Measured"):
+        old["status"]["gracePeriod"] = {"terms": [{"name": "teardown", "seconds": 33, "source": source}]}
+        new = manifest("v2", rollout={"maxSurge": 0, "maxUnavailable": 1})
+        told_ = told(capsys, "-f", write("new", new), "--current", write("old", old), "-o", "json")
+        found[source] = json.loads(told_[1])["seconds"]
+    assert found == {"Declared": 3 * (17 + 5 + 8 + 10), "Measured": 3 * (17 + 5 + 8 + 33)}
+    code, out, _ = told(
+        capsys,
+        "-f",
+        write("new", manifest("v2")),
+        "--current",
+        write("old", old),
+        "-o",
+        "json",
+        "--drain-seconds",
+        "40",
+    )
+    assert (code, json.loads(out)["seconds"]) == (0, 3 * (17 + 5 + 40))
+
+
 def test_other_kinds_in_the_file_are_passed_over_and_a_file_may_come_by_stdin(write, capsys, monkeypatch):
     both = write("both", {"kind": "ConfigMap", "metadata": {"name": "x"}}, manifest())
     assert told(capsys, "-f", both)[0] == 0

@@ -65,7 +65,7 @@ def test_a_draining_pod_is_listed_with_what_it_holds_and_until_when():
         {
             "name": "v1-1", "state": "draining", "reason": "Rollout", "since": times.short(NOW - 60),
             "deadline": times.short(NOW - 60 + BUDGET), "inFlight": 3, "oldestSeconds": 41,
-            "observedAt": times.short(NOW - 2),
+            "observedAt": times.short(NOW - 2), "etaUpperSeconds": 120 - (60 - 5),
         }
     ]  # fmt: skip
 

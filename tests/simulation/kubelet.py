@@ -45,6 +45,7 @@ class PodRun:
         self.restarts = 0
         self.waiting = ("ContainerCreating", "")
         self.exit_code: int | None = None
+        self.exited_at: float | None = None
         self.terminating = False
         self.over = False
         self.kill_at = 0.0
@@ -315,6 +316,8 @@ class Kubelet:
             return
         if run.process is not None and run.process.alive:
             run.process.die("killed")
+            run.up, run.exited_at = False, self._server.now()
+            self._write(run)
         run.over, run.up = True, False
         self._network.hosts.pop(run.ip, None)
         self._later(0.05, 0.3, self._remove, run)
@@ -344,6 +347,8 @@ class Kubelet:
             state = {"waiting": {"reason": run.waiting[0], "message": run.waiting[1]}}
         else:
             state = {"terminated": {"exitCode": run.exit_code, "reason": "Error"}}
+            if run.exited_at is not None:
+                state["terminated"] |= {"exitCode": 0, "reason": "Completed", "finishedAt": times.short(run.exited_at)}
         container = {
             "name": run.container["name"],
             "ready": run.ready_since is not None,

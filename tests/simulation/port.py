@@ -12,8 +12,9 @@ from typing import Any
 
 from simulation.apiserver import Server
 from tidegate.api import names
-from tidegate.api.errors import ClusterError, Conflict, Unavailable
+from tidegate.api.errors import ClusterError, Conflict, Denied, Unavailable
 from tidegate.cluster.port import (
+    CONFIG_MAPS,
     DEPLOYMENTS,
     ENDPOINT_SLICES,
     EVENTS,
@@ -44,15 +45,15 @@ LISTED = frozenset(
         POLICY_BINDINGS,
     )
 )
-GOT = frozenset((SECRETS, PODS, DEPLOYMENTS, REPLICASETS, NAMESPACES))
-CREATED = frozenset((SECRETS, EVENTS))
+GOT = frozenset((SECRETS, CONFIG_MAPS, PODS, DEPLOYMENTS, REPLICASETS, NAMESPACES))
+CREATED = frozenset((SECRETS, CONFIG_MAPS, EVENTS))
 APPLIED = {
     (DEPLOYMENTS, names.FIELD_MANAGER),
     (DEPLOYMENTS, names.FIELD_MANAGER_SCALE),
     (SERVICES, names.FIELD_MANAGER),
     (PDBS, names.FIELD_MANAGER),
 }
-PATCHED = frozenset((PODS, DEPLOYMENTS))
+PATCHED = frozenset((PODS, DEPLOYMENTS, CONFIG_MAPS))
 DELETED = frozenset((PODS, DEPLOYMENTS, SERVICES))
 OPERATOR = "operator"
 
@@ -70,6 +71,8 @@ class Faults:
     """Probability of a random fault per call."""
     latency: tuple[float, float] = (0.001, 0.006)
     kinds: tuple[str, ...] = ("conflict", "429", "500", "timeout")
+    refused: set[Kind] = field(default_factory=set)
+    """Kinds that the operator's role does not cover any more."""
     scripted: list[tuple[Callable[[str, Kind], bool], str]] = field(default_factory=list)
     """(matcher, kind of fault): each is used once, at the first call that matches."""
 
@@ -224,6 +227,8 @@ class SimulatedCluster:
             raise Unavailable("internal error (500)")
         if fault == "conflict":
             raise Conflict("the object has been modified (409)")
+        if kind in self._faults.refused:
+            raise Denied(f"{kind.plural} is forbidden (403)")
         self._server.writer = OPERATOR
         answer: Any = None
         try:

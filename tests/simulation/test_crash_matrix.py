@@ -14,6 +14,7 @@ import pytest
 
 from simulation.world import World
 from tidegate.api import names
+from tidegate.api.conditions import Outcome
 from tidegate.cluster.port import DEPLOYMENTS, SECRETS, SERVICES
 
 SEED = 11
@@ -108,6 +109,9 @@ def ending(world: World) -> dict[str, Any]:
         "secrets": [s["metadata"]["name"] for s in world.server.all(SECRETS)],
         "status": {key: status.get(key) for key in ("phase", "serving", "updated", "draining", "replicas")},
         "cut": (status.get("rollout") or {}).get("cut"),
+        "drains counted": (world.learnt().drains.n, world.status().get("drainTimes", {}).get("samples", 0)),
+        "one sample a drain": world.learnt().drains.n
+        == sum(outcome in (Outcome.DRAINED, Outcome.EXPIRED, Outcome.VANISHED) for _, outcome, _ in world.outcomes()),
     }
 
 

@@ -29,7 +29,10 @@ from simulation.traffic import Traffic
 from simulation.virtual_time import VirtualLoop
 from tidegate.api import names
 from tidegate.api.errors import NotFound
+from tidegate.cluster import project
+from tidegate.cluster.drain_times import KEY, name_of
 from tidegate.cluster.port import (
+    CONFIG_MAPS,
     DEPLOYMENTS,
     EVENTS,
     LLM_SERVICES,
@@ -42,6 +45,7 @@ from tidegate.cluster.port import (
     Object,
 )
 from tidegate.core import revision
+from tidegate.core.drain_times import DrainTimes, load
 from tidegate.core.model import Snapshot
 
 NAMESPACE = "prod"
@@ -288,6 +292,11 @@ class World:
         """Events so far, oldest first."""
         return [Told(e["reason"], e["message"]) for e in self.server.all(EVENTS)]
 
+    def learnt(self, name: str = "chat") -> DrainTimes:
+        """What the ConfigMap of the service says."""
+        raw = self.server.find(CONFIG_MAPS, NAMESPACE, name_of(name))
+        return DrainTimes() if raw is None else load(raw["data"][KEY])
+
     def outcomes(self) -> list[tuple[str, str, object]]:
         """(image, outcome, requests cut) of every pod that was marked drained, in order."""
         rows = []
@@ -316,14 +325,12 @@ class World:
         name, replicas = service["metadata"]["name"], service["spec"]["replicas"]
         standing = self.pods(name, alive=False)
         wanted = revision.source(service["spec"])
-        target = [
-            d
-            for d in self.server.all(DEPLOYMENTS)
-            if d["metadata"]["labels"][names.SERVICE] == name and d["metadata"]["annotations"][names.SOURCE] == wanted
-        ]
-        if len(target) != 1:
-            return f"{len(target)} Deployments of the wanted revision"
-        mine = target[0]["metadata"]["labels"][names.REVISION]
+        all_mine = [d for d in self.server.all(DEPLOYMENTS) if d["metadata"]["labels"][names.SERVICE] == name]
+        deployments = [project.deployment(d, "") for d in all_mine]
+        target = revision.find(deployments, wanted)
+        if target is None or sum(d.source == target.source for d in deployments) > 1:
+            return f"{'no' if target is None else 'more than one'} Deployment of the wanted revision"
+        mine = target.revision
         good = [
             p
             for p in standing
@@ -451,6 +458,7 @@ def _json(text: str) -> dict[str, Any]:
     return dict(json.loads(text))
 
 
+_GRACE = frozenset(("initialSeconds", "teardownSeconds", "safetySeconds", "maxSeconds", "rollOnDrift"))
 _DRAIN = frozenset(
     ("mode", "budgetSeconds", "onExpiry", "propagationSeconds", "quietSeconds", "flushSeconds", "stalledAfterSeconds")
 )
@@ -473,6 +481,8 @@ def _edited(spec: Mapping[str, Any], given: Mapping[str, Any]) -> Object:
             change[key] = value
         elif key in _DRAIN:
             change["drain"][key] = value
+        elif key in _GRACE:
+            change["drain"].setdefault("grace", {})[key] = value
         else:
             change["rollout"][key] = value
     return merged(spec, {key: value for key, value in change.items() if value != {}})

@@ -49,6 +49,8 @@ class Reason(StrEnum):
     BUDGET_HELD = "BudgetHeld"
     WRITE_REFUSED = "WriteRefused"
     TERMS_CHANGED = "TermsChanged"
+    CONTENT_SET_ASIDE = "ContentSetAside"
+    DRAINS_CUT = "DrainsCut"
     NO_ANSWER = "NoAnswer"
     POLICIES_MISSING = "PoliciesMissing"
     RENDERED_BEFORE = "RenderedBefore"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import ClassVar
 
+from pydantic import StrictBool
+
 from tidegate.api.foreign import Foreign
 from tidegate.api.names import CONTRACT_PORT
 from tidegate.api.ports import PortRef
@@ -36,6 +38,9 @@ class Grace(Model):
     """Margin in seconds; absent: 5."""
     max_seconds: int = bounded(600, 1, WEEK)
     """Cap of the sum of all terms in seconds; absent: 600."""
+    roll_on_drift: StrictBool = False
+    """Whether a grace period that has become stale, by more than a tenth where it is measured, rolls the pods. If not,
+    the next revision carries the present one."""
 
 
 class Native(Model):

@@ -77,6 +77,10 @@ class PodStatus(Model):
     """Requests in flight, by the pod's own count; absent: it has not answered."""
     oldest_seconds: int | None = None
     """Age of the oldest of them in seconds."""
+    eta_seconds: int | None = None
+    """Seconds until its drain is over, as half of the drains that ran as long were; absent: too few to tell."""
+    eta_upper_seconds: int | None = None
+    """Seconds within which it is over with 95 % probability, or by its budget for certain."""
     observed_at: str | None = None
     """RFC 3339 time of the pod's answer."""
     trouble: str | None = None
@@ -92,6 +96,12 @@ class GraceTerm(Model):
     """Its length in seconds."""
     source: TermSource
     """Where it comes from."""
+    samples: int | None = None
+    """Drains that were measured for it; absent: none."""
+    covers: float | None = None
+    """The largest share of drains of which these samples tell a bound, with 95 % confidence: 0.92 is the P92."""
+    message: str | None = None
+    """What it rests on, and what holds it up or down."""
 
 
 class GracePeriod(Model):
@@ -101,6 +111,23 @@ class GracePeriod(Model):
     """The sum of the terms in seconds, capped by spec.drain.grace.maxSeconds."""
     terms: Annotated[tuple[GraceTerm, ...], _map_by("name")] = ()
     """The terms."""
+
+
+class DrainTimesStatus(Model):
+    """How long drains take, from withdrawal + propagation to the end of the last request; absent: not known."""
+
+    p50_seconds: int | None = None
+    """Half of the drains take no longer."""
+    p90_seconds: int | None = None
+    """Nine of ten take no longer."""
+    p99_seconds: int | None = None
+    """99 of 100 take no longer; absent also where too many were cut to tell."""
+    p99_upper_seconds: int | None = None
+    """95 % upper bound of the P99."""
+    samples: int = 0
+    """Drains counted, and ages of requests of pods whose drain is not over."""
+    censored: int = 0
+    """Those of them that lasted at least so long: cut, lost from sight, or not over."""
 
 
 class RolloutStatus(Model):
@@ -114,6 +141,10 @@ class RolloutStatus(Model):
     """How long it has taken, in seconds."""
     bound_seconds: int | None = None
     """What no schedule could have beaten with the starts and drains seen, in seconds."""
+    eta_seconds: int | None = None
+    """Seconds until it is finished, by the starts and drains seen; absent: finished, held up, or too little to tell."""
+    eta_upper_seconds: int | None = None
+    """The same with a probability of 95 %."""
     drained: int = 0
     """Pods whose drain is over."""
     cut: int = 0
@@ -170,6 +201,8 @@ class LLMServiceStatus(Model):
     """Pods that drain."""
     grace_period: GracePeriod | None = None
     """The grace period of the target revision's pods."""
+    drain_times: DrainTimesStatus | None = None
+    """How long drains take; absent: none was counted."""
     rollout: RolloutStatus | None = None
     """The rollout that runs, or the last one."""
     outcomes: Annotated[tuple[OutcomeStatus, ...], _ATOMIC] = ()

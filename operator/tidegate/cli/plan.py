@@ -10,7 +10,7 @@ import argparse
 import asyncio
 import json
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     source.add_argument("--current", metavar="FILE", help="the LLMService as it is, rolled out and whole")
     source.add_argument("--cluster", action="store_true", help="take what is from the cluster of the kubeconfig")
     parser.add_argument("--start-seconds", type=seconds, help="from creation to Ready (default: as measured, else 60)")
-    parser.add_argument("--drain-seconds", type=seconds, help="length of a drain (default: drain.grace.initialSeconds)")
+    parser.add_argument(
+        "--drain-seconds",
+        type=seconds,
+        help="length of a drain (default: the measured median, else drain.grace.initialSeconds)",
+    )
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="format (default %(default)s)")
     parser.set_defaults(run=run)
 
@@ -98,6 +102,26 @@ async def _from_cluster(wanted: dict[str, Any]) -> dict[str, Any]:
         raise Unusable(f"the cluster does not answer: {error}") from error
 
 
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """Seconds that the status of the service tells; None where it does not."""
+
+    start: float | None
+    drain: float | None
+    teardown: float | None
+
+
+def _measured(status: dict[str, Any]) -> _Measured:
+    terms = (status.get("gracePeriod") or {}).get("terms") or []
+    teardown = next((t["seconds"] for t in terms if t["name"] == "teardown" and t["source"] == "Measured"), None)
+    drain = (status.get("drainTimes") or {}).get("p50Seconds")
+    return _Measured((status.get("rollout") or {}).get("startSeconds"), drain, teardown)
+
+
+def _first(*values: float | None) -> float:
+    return float(next(value for value in values if value is not None))
+
+
 def _play(args: argparse.Namespace, wanted: dict[str, Any], current: dict[str, Any] | None) -> Any:
     from tidegate.api.resource import LLMService, LLMServiceSpec
     from tidegate.core import forecast
@@ -105,11 +129,12 @@ def _play(args: argparse.Namespace, wanted: dict[str, Any], current: dict[str, A
 
     first = current or wanted
     spec = LLMService.parse(wanted).spec
-    measured = (((current or {}).get("status") or {}).get("rollout") or {}).get("startSeconds")
+    measured = _measured((current or {}).get("status") or {})
+    grace = spec.drain.grace
     assume = forecast.Assumptions(
-        start=args.start_seconds if args.start_seconds is not None else measured or 60.0,
-        drain=args.drain_seconds if args.drain_seconds is not None else float(spec.drain.grace.initial_seconds),
-        teardown=float(spec.drain.grace.teardown_seconds),
+        start=args.start_seconds if args.start_seconds is not None else measured.start or 60.0,
+        drain=_first(args.drain_seconds, measured.drain, float(grace.initial_seconds)),
+        teardown=_first(measured.teardown, float(grace.teardown_seconds)),
     )
     meta = first["metadata"]
     empty = Snapshot(

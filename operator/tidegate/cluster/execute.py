@@ -86,7 +86,8 @@ class Executor:
     async def _create(self, s: Snapshot, action: a.CreateRevision) -> None:
         owner = _owner(s)
         prestop = await self._keys.prestop_key(owner, action.revision)
-        revision = render.Revision(action.revision, action.source, grace_period(s.spec), prestop, s.gateway_image)
+        grace = grace_period(s.spec, s.drain_times)
+        revision = render.Revision(action.revision, action.source, grace, prestop, s.gateway_image)
         body = render.deployment(owner, s.spec, revision, action.replicas)
         name = render.deployment_name(owner, action.revision)
         if action.refresh:

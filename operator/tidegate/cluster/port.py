@@ -45,6 +45,7 @@ REPLICASETS = Kind("apps", "v1", "replicasets", "ReplicaSet")
 PODS = Kind("", "v1", "pods", "Pod")
 SERVICES = Kind("", "v1", "services", "Service")
 SECRETS = Kind("", "v1", "secrets", "Secret")
+CONFIG_MAPS = Kind("", "v1", "configmaps", "ConfigMap")
 EVENTS = Kind("", "v1", "events", "Event")
 NAMESPACES = Kind("", "v1", "namespaces", "Namespace", False)
 PDBS = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
@@ -60,6 +61,7 @@ KINDS = (
     PODS,
     SERVICES,
     SECRETS,
+    CONFIG_MAPS,
     EVENTS,
     NAMESPACES,
     PDBS,

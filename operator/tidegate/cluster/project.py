@@ -30,6 +30,7 @@ def pod(raw: Raw) -> Pod:
         phase=status.get("phase", "Pending"),
         created=times.parse(meta.get("creationTimestamp")) or 0.0,
         terminating=bool(meta.get("deletionTimestamp")),
+        deleted_at=_deleted_at(meta),
         ip=status.get("podIP", "") if not spec.get("hostNetwork") else "",
         ready_since=times.parse(ready.get("lastTransitionTime")) if ready.get("status") == "True" else None,
         unready_since=times.parse(ready.get("lastTransitionTime")) if ready.get("status") == "False" else None,
@@ -44,6 +45,12 @@ def pod(raw: Raw) -> Pod:
         version=meta.get("resourceVersion", ""),
         contract_port=_contract_port(spec),
     )
+
+
+def _deleted_at(meta: Raw) -> float | None:
+    """deletionTimestamp is the time of the request plus the grace period."""
+    due = times.parse(meta.get("deletionTimestamp"))
+    return None if due is None else due - float(meta.get("deletionGracePeriodSeconds") or 0)
 
 
 def _serving_status(everything: list[Raw], serving: str) -> ContainerStatus:
@@ -66,6 +73,7 @@ def _container(raw: Raw) -> ContainerStatus:
         waiting_message=str(waiting.get("message", ""))[:300],
         exit_code=ended.get("exitCode"),
         exit_reason=ended.get("reason", ""),
+        exited_at=times.parse((state.get("terminated") or {}).get("finishedAt")),
     )
 
 
@@ -145,6 +153,9 @@ def _outcome(text: object) -> OutcomeRecord | None:
         oldest_cut_seconds=_number(value.get("oldestCutSeconds")),
         at=at,
         reason=str(value.get("reason", "")),
+        drain_seconds=_number(value.get("drainSeconds")),
+        censored=value.get("censored") is True,
+        late_seconds=_number(value.get("lateSeconds")),
     )
 
 
@@ -158,6 +169,9 @@ def outcome_text(record: OutcomeRecord) -> str:
             "cut": record.cut,
             "oldestCutSeconds": record.oldest_cut_seconds,
             "at": times.text(record.at),
+            "drainSeconds": record.drain_seconds,
+            "censored": record.censored,
+            "lateSeconds": record.late_seconds,
         }
     )
 
@@ -220,7 +234,10 @@ def trim(kind: Kind, raw: dict[str, Any]) -> dict[str, Any]:
     if kind is not PODS:
         return raw
     meta, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
-    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "labels")
+    kept = (
+        *("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "labels", "ownerReferences"),
+        *("deletionTimestamp", "deletionGracePeriodSeconds"),
+    )
     annotations = {k: v for k, v in (meta.get("annotations") or {}).items() if k.startswith(names.GROUP)}
     containers = [
         {"name": c["name"], "lifecycle": {"preStop": (c.get("lifecycle") or {}).get("preStop")}}
@@ -230,7 +247,7 @@ def trim(kind: Kind, raw: dict[str, Any]) -> dict[str, Any]:
     return {
         "apiVersion": raw.get("apiVersion", "v1"),
         "kind": raw.get("kind", "Pod"),
-        "metadata": {k: meta[k] for k in (*kept, "ownerReferences") if k in meta} | {"annotations": annotations},
+        "metadata": {k: meta[k] for k in kept if k in meta} | {"annotations": annotations},
         "spec": {"hostNetwork": spec.get("hostNetwork", False), "containers": containers},
         "status": {
             "phase": status.get("phase", "Pending"),

@@ -3,7 +3,6 @@
 from . import counts, render, revision
 from .actions import Adopt, ApplyChild, CreateRevision, DeleteChild, DeleteDeployment, EnsureSecret
 from .draft import Draft
-from .grace import grace_period
 from .model import Deployment
 from .view import View
 
@@ -41,7 +40,7 @@ def refresh(draft: Draft) -> None:
     target = view.target
     if target is None or target.replicas or view.target_pods:
         return
-    if outdated(view, target) or target.grace_seconds != grace_period(view.s.spec).seconds:
+    if outdated(view, target) or target.grace_seconds != view.grace.seconds:
         draft.actions.append(CreateRevision(target.revision, view.source, 0, True, target.uid, target.version))
 
 

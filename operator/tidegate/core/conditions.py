@@ -3,6 +3,7 @@
 Each message says what is, why, and what happens next or what a person can do.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -12,7 +13,8 @@ from tidegate.api.drain import OnExpiry
 
 from . import bystanders, foreign, lateness, template, times
 from .children import outdated
-from .grace import grace_period
+from .estimate.survival import TARGET
+from .grace import drains_estimate
 from .model import DrainRecord, Pod
 from .plan import Plan
 from .running import wanted_back
@@ -230,18 +232,23 @@ def _further(plan: Plan) -> Iterable[Condition]:
             f"Pods of {view.target.name} were rendered by an older operator or with older numbers of spec.drain; they "
             "stay as they are until the next revision, or set spec.rollout.restartedAt",
         )
-    computed = grace_period(s.spec).seconds
-    if view.target is not None and view.target_pods and view.target.grace_seconds != computed:
+    computed = view.grace.seconds
+    if view.target is not None and view.target_pods and view.grace.drifted_from(view.target.grace_seconds):
         yield Condition(
             ConditionType.GRACE_PERIOD_STALE,
             True,
             Reason.TERMS_CHANGED,
             f"Pods of {view.target.name} get {view.target.grace_seconds} s when somebody else deletes them, the terms "
-            f"now sum to {computed} s; the next revision carries that, or set spec.rollout.restartedAt",
+            f"now sum to {computed} s; {_when_carried(view)}",
         )
+    if s.drain_times_trouble:
+        yield Condition(ConditionType.DRAIN_TIMES_UNREADABLE, True, Reason.CONTENT_SET_ASIDE, s.drain_times_trouble)
+    truncating = _truncating(view)
+    if truncating:
+        yield Condition(ConditionType.BUDGET_TRUNCATING, True, Reason.DRAINS_CUT, truncating)
     endpoint = s.spec.drain.native.foreign
     if endpoint is not None and not endpoint.serves_as_hook:
-        text = foreign.lock_is_partial(endpoint, grace_period(s.spec))
+        text = foreign.lock_is_partial(endpoint, view.grace)
         yield Condition(ConditionType.IN_POD_LOCK_PARTIAL, True, Reason.PRE_STOP_SLEEPS, text)
     container = template.serving_container(s.spec)
     if container is not None and template.readiness_ignores_drains(s.spec, container):
@@ -257,6 +264,28 @@ def _further(plan: Plan) -> Iterable[Condition]:
         )
     for kind, reason, text in bystanders.told(s.spec):
         yield Condition(kind, True, reason, text)
+
+
+def _when_carried(view: View) -> str:
+    if view.s.spec.drain.grace.roll_on_drift:
+        return "a revision with that follows when the service stands whole (spec.drain.grace.rollOnDrift)"
+    return "the next revision carries that, or set spec.rollout.restartedAt"
+
+
+def _truncating(view: View) -> str:
+    """Whether drains are cut by their budget so often that nobody can tell how long they would last."""
+    learnt, drain = view.s.drain_times, view.s.spec.drain
+    if learnt.expired_share <= 1 - TARGET or not drains_estimate(view.s.spec, learnt).truncated:
+        return ""
+    return (
+        f"Of the last drains {_share(learnt.expired_share)} had requests cut when the budget of {drain.budget_seconds} "
+        "s was spent, so there is no P99. Raise spec.drain.budgetSeconds, or set spec.drain.onExpiry: Hold to decide "
+        "each time"
+    )
+
+
+def _share(value: float) -> str:
+    return f"{math.ceil(value * 100)} %"
 
 
 def _own_readiness(container: str) -> Verdict:

@@ -1,11 +1,13 @@
 """Drains that run: has it ended, and how; else what has to be said to the pod."""
 
 import hashlib
+from dataclasses import replace
 from typing import Final
 
 from tidegate.api.conditions import DrainReason, Outcome
 from tidegate.api.drain import OnExpiry
 
+from . import counting
 from .actions import Action, DrainOrder, MarkDrained, Redate, Restore
 from .model import DrainRecord, OutcomeRecord, Pod, Reading
 from .view import View
@@ -87,7 +89,16 @@ def order(view: View, pod: Pod, record: DrainRecord, *, undo: bool) -> DrainOrde
 
 
 def outcome(view: View, pod: Pod, record: DrainRecord) -> OutcomeRecord | None:
-    """How the drain ended, or None while it runs."""
+    """How the drain ended and what it tells of drain times, or None while it runs."""
+    ended = _how(view, pod, record)
+    told = None if ended is None else counting.lasted(view, pod, record, Outcome(ended.outcome))
+    if ended is None or told is None:
+        return ended
+    seconds, censored = told
+    return replace(ended, drain_seconds=seconds, censored=censored, late_seconds=counting.late(view, pod, record))
+
+
+def _how(view: View, pod: Pod, record: DrainRecord) -> OutcomeRecord | None:
     now = view.s.now
     reading = view.s.readings.get(pod.uid)
     if pod.release:

@@ -138,7 +138,7 @@ class _World:
         held = next(d for d in self.s.deployments if d.revision == action.revision)
         owner = render.Owner(self.s.namespace, self.s.name, self.s.uid)
         rendered = render.digest(owner, self.s.spec, held.revision)
-        grace = grace_period(self.s.spec).seconds
+        grace = grace_period(self.s.spec, self.s.drain_times).seconds
         self.deployments(replace(held, rendered=rendered, grace_seconds=grace))
         return f"write the template of {held.name} anew, since it is at 0"
 

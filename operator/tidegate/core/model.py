@@ -11,6 +11,9 @@ from tidegate.api import names
 from tidegate.api.foreign import Foreign
 from tidegate.api.resource import LLMServiceSpec
 
+from .drain_times import DrainTimes
+from .estimate.histogram import Sample
+
 
 @dataclass(frozen=True, slots=True)
 class DrainRecord:
@@ -37,6 +40,13 @@ class OutcomeRecord:
     oldest_cut_seconds: float | None
     at: float
     reason: str
+    drain_seconds: float | None = None
+    """How long the requests lasted, from withdrawal + propagation to the end of the last one; None where no drain took
+    place."""
+    censored: bool = False
+    """Whether they lasted at least so long: they were cut, or nobody saw the last one end."""
+    late_seconds: float | None = None
+    """Time from the withdrawal to the last request that still arrived, 0 if none did; None where nobody can tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +62,8 @@ class ContainerStatus:
     waiting_message: str = ""
     exit_code: int | None = None
     exit_reason: str = ""
+    exited_at: float | None = None
+    """When its present run ended, to the second; None while it runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +75,8 @@ class Pod:
     phase: str
     created: float
     terminating: bool = False
+    deleted_at: float | None = None
+    """When its deletion was asked for, to the second; None while nobody has."""
     ip: str = ""
     ready_since: float | None = None
     """None while the pod is not Ready."""
@@ -150,6 +164,12 @@ class Reading:
     """Age of the oldest request when requests were cut; ours, the contract does not say it."""
     ages_seconds: tuple[float, ...] = ()
     sequence: int = 0
+    last_arrival_seconds: float | None = None
+    """Age of the last arrival, infinite if there was none; None when the endpoint does not tell."""
+    busy_at: float | None = None
+    """When the pod was last seen with work, or not known to be without; ours."""
+    idle_since: float | None = None
+    """When it was first seen without work, since it last had some; ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,5 +220,11 @@ class Snapshot:
     live_budget: Mapping[str, Any] | None = None
     refused: str = ""
     """The API server's last refusal of a write for this service, while it lasts."""
+    drain_times: DrainTimes = field(default_factory=DrainTimes)
+    """What was learnt from this service's drains."""
+    drain_times_trouble: str = ""
+    """Why drain times are neither believed nor counted now, and what to do; empty when they are."""
+    teardowns: Mapping[str, Sample] = field(default_factory=dict)
+    """By pod, teardowns that were watched and wait for a drain to be counted with."""
     rejected: tuple[tuple[str, str], ...] = ()
     """(field, message) of a template that the API server's dry run refused, for the present generation."""

@@ -12,9 +12,10 @@ becomes one new pod, one pod beyond the floor becomes one drain: slots pipeline,
 from dataclasses import dataclass
 from typing import Final
 
-from . import children, counts, lateness, running, withdrawal
+from . import children, counting, counts, lateness, running, withdrawal
 from .actions import Action, DrainOrder, Question
 from .draft import POLL_SECONDS, Draft
+from .drain_times import DrainTimes
 from .model import Snapshot
 from .victims import UNREADY_SECONDS
 from .view import View
@@ -33,6 +34,9 @@ class Plan:
     questions: tuple[Question, ...] = ()
     unreachable: bool = False
     requeue_after: float | None = None
+    learnt: DrainTimes | None = None
+    """What is known with the drains that are over. To be kept before anything else is done: a pod that is paid for
+    goes, and takes its samples with it."""
 
 
 def plan(s: Snapshot) -> Plan:
@@ -62,6 +66,7 @@ def plan(s: Snapshot) -> Plan:
         tuple(draft.questions),
         draft.unreachable,
         max(min(draft.wake), SOONEST_SECONDS) if draft.wake else None,
+        counting.counted(view),
     )
 
 

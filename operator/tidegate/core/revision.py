@@ -20,6 +20,7 @@ from .model import Deployment
 _TOP: Final = ("template", "container", "port", "probes", "engine", "gateway")
 _DRAIN: Final = ("mode", "native")
 _ROLLOUT: Final = ("restartedAt",)
+_GRACE: Final = "grace"
 HASH_LENGTH: Final = 10
 
 
@@ -41,18 +42,33 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
+def with_grace(source: str, seconds: int) -> str:
+    """The source of a revision that is also made for its grace period (`drain.grace.rollOnDrift`)."""
+    value = json.loads(source)
+    value["drain"] = value.get("drain", {}) | {_GRACE: {"seconds": seconds}}
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
 def find(deployments: Iterable[Deployment], wanted: str) -> Deployment | None:
-    """The Deployment whose source equals `wanted`, compared as JSON values so that old spellings match too."""
-    value = json.loads(wanted)
-    for deployment in deployments:
-        if deployment.source == wanted:
-            return deployment
-        try:
-            if json.loads(deployment.source) == value:
-                return deployment
-        except ValueError:
-            continue
-    return None
+    """The newest Deployment whose source equals `wanted`, compared as JSON values so that old spellings match too.
+
+    The grace period that a source may hold is no part of what the user wants: it neither makes nor breaks a match, so
+    that switching `rollOnDrift` rolls nothing.
+    """
+    value = _without_grace(wanted)
+    equal = [d for d in deployments if d.source == wanted or _without_grace(d.source) == value]
+    return max(equal, key=lambda d: (d.created, d.name), default=None)
+
+
+def _without_grace(source: str) -> Any:
+    """The parsed source without its grace period; None, which equals no source, if it cannot be read."""
+    try:
+        value = json.loads(source)
+    except ValueError:
+        return None
+    if isinstance(value, dict) and isinstance(value.get("drain"), dict):
+        value["drain"].pop(_GRACE, None)
+    return value
 
 
 @functools.lru_cache(maxsize=256)

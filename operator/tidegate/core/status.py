@@ -4,14 +4,15 @@ What has to survive the operator (when a rollout began, what was cut) lives in t
 successor goes on with the same numbers. An outcome is counted when it enters the list, once.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
 from tidegate.api import names
 from tidegate.api.conditions import ConditionStatus, ConditionType, DrainReason, Outcome, Phase
 
-from . import bound, conditions, times
-from .grace import grace_period
+from . import bound, conditions, eta, times
+from .grace import drains_estimate
 from .model import OutcomeRecord, Snapshot
 from .plan import Plan
 from .view import View
@@ -38,10 +39,12 @@ def status(plan: Plan) -> Document:
         "draining": len(view.draining),
         "revisions": _revisions(view),
         "pods": _pods(view),
-        "gracePeriod": _grace(s),
+        "gracePeriod": _grace(view),
         "outcomes": (list(s.status.get("outcomes") or []) + [_outcome(n, o) for n, o in fresh])[-KEPT_OUTCOMES:],
         "conditions": [_condition(c, s) for c in found],
     }
+    if s.drain_times.samples.n:
+        document["drainTimes"] = _drain_times(s)
     if view.target is not None:
         document["targetRevision"] = view.target.name
         document["rollout"] = rollout
@@ -115,6 +118,7 @@ def _pods(view: View) -> list[Document]:
                 row["inFlight"] = reading.in_flight
             if reading.oldest_seconds is not None:
                 row["oldestSeconds"] = int(reading.oldest_seconds)
+        row |= _eta(eta.of_drain(view, pod))
         trouble = view.s.troubles.get(pod.uid)
         if trouble is not None:
             row["trouble"] = trouble.detail
@@ -122,12 +126,32 @@ def _pods(view: View) -> list[Document]:
     return rows
 
 
-def _grace(s: Snapshot) -> Document:
-    grace = grace_period(s.spec)
-    return {
-        "seconds": grace.seconds,
-        "terms": [{"name": t.name, "seconds": t.seconds, "source": t.source} for t in grace.terms],
+def _eta(found: eta.Eta) -> Document:
+    told = {"etaSeconds": found.likely, "etaUpperSeconds": found.upper}
+    return {key: math.ceil(value) for key, value in told.items() if value is not None}
+
+
+def _grace(view: View) -> Document:
+    rows = []
+    for term in view.grace.terms:
+        row: Document = {"name": term.name, "seconds": term.seconds, "source": str(term.source)}
+        if term.samples is not None:
+            row |= {"samples": term.samples, "covers": term.covers, "message": term.message}
+        rows.append(row)
+    return {"seconds": view.grace.seconds, "terms": rows}
+
+
+def _drain_times(s: Snapshot) -> Document:
+    """Whole seconds, rounded up: nobody shall plan with less than was measured."""
+    known = drains_estimate(s.spec, s.drain_times)
+    told = {
+        "p50Seconds": known.p50,
+        "p90Seconds": known.p90,
+        "p99Seconds": known.p99,
+        "p99UpperSeconds": known.p99_upper,
     }
+    row: Document = {key: math.ceil(value) for key, value in told.items() if value is not None}
+    return row | {"samples": known.n, "censored": known.censored}
 
 
 def _outcome(pod: str, o: OutcomeRecord) -> Document:
@@ -197,6 +221,9 @@ def _rollout(view: View, fresh: list[tuple[str, OutcomeRecord]]) -> Document:
         row["boundSeconds"] = round(
             bound.rollout_bound(row["startSeconds"], s.spec.drain.propagation_seconds, done, slots)
         )
+        if not row.get("finishedAt"):
+            past = float((s.status.get("rollout") or {}).get("startSeconds", 0))
+            row |= _eta(eta.of_rollout(view, row["startSeconds"] or past or None))
     else:
         row |= {key: before[key] for key in ("startSeconds", "boundSeconds") if key in before}
     return row

@@ -7,6 +7,7 @@ from typing import Final
 from tidegate.api import names
 from tidegate.api.conditions import DrainReason
 
+from . import eta
 from .actions import Question
 from .model import Pod
 from .view import FRESH_SECONDS, View
@@ -89,8 +90,16 @@ def choose(view: View, pods: Iterable[Pod], count: int) -> list[Pod]:
     chosen = sorted(pods, key=lambda p: (*_work(view, p), p.name))[:count]
     if count > 1:
         # Several at once end with the longest: it starts first.
-        chosen.sort(key=lambda p: (-_work(view, p)[1], -_work(view, p)[2], p.name))
+        chosen.sort(key=lambda p: (*_longest_first(view, p), p.name))
     return chosen
+
+
+def _longest_first(view: View, pod: Pod) -> tuple[bool, float, float, float]:
+    said = view.s.readings.get(pod.uid)
+    if said is None or _work(view, pod)[0]:
+        return True, 0.0, 0.0, 0.0
+    seconds, requests, oldest = eta.predicted(view, said)
+    return False, -seconds, -requests, -oldest
 
 
 def _work(view: View, pod: Pod) -> tuple[bool, int, float]:

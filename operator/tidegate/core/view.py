@@ -6,11 +6,13 @@ from functools import cached_property
 from typing import Final
 
 from tidegate.api import names
+from tidegate.api.conditions import ConditionStatus, ConditionType
 from tidegate.api.drain import OnExpiry
 from tidegate.api.resource import WhenNoCapacity
 
 from . import amounts, revision, template, times
 from .amounts import Amounts
+from .grace import GracePeriod, grace_period
 from .model import ContainerStatus, Deployment, Pod, Snapshot
 
 FRESH_SECONDS: Final = 10.0
@@ -51,12 +53,19 @@ class View:
         rollout = s.spec.rollout
         source = revision.source(s.raw_spec)
         target = revision.find((d for d in s.deployments if not d.deleting), source)
+        if s.spec.drain.grace.roll_on_drift:
+            source, target = _with_grace(s, source, target)
         resolved = amounts.resolve(s.spec.replicas, rollout.max_surge, rollout.max_unavailable)
         drain_first = rollout.when_no_capacity is WhenNoCapacity.DRAIN_FIRST and _starved(s, target)
         if drain_first:
             resolved = Amounts(s.spec.replicas, 0, 1)
         found = template.findings(s.spec) or tuple(_unroutable(s, target))
         return cls(s, resolved, source, target, found, drain_first)
+
+    @cached_property
+    def grace(self) -> GracePeriod:
+        """What a pod made now gets in place when somebody else deletes it."""
+        return grace_period(self.s.spec, self.s.drain_times)
 
     @cached_property
     def blocked(self) -> bool:
@@ -239,6 +248,32 @@ def _unroutable(s: Snapshot, target: Deployment | None) -> Iterator[template.Fin
             if finding is not None:
                 yield finding
                 return
+
+
+def _with_grace(s: Snapshot, source: str, target: Deployment | None) -> tuple[str, Deployment | None]:
+    """With rollOnDrift the grace period is part of the revision, and another one takes its place once it is stale.
+
+    Only of a service that stands whole, and after the condition has said so: the drains of the very rollout that this
+    begins move the terms again.
+    """
+    grace = grace_period(s.spec, s.drain_times)
+    fresh = revision.with_grace(source, grace.seconds)
+    if target is None:
+        return fresh, None
+    alive = [p for p in s.pods if p.alive]
+    if not target.replicas and all(p.revision != target.revision for p in alive):
+        return fresh, target
+    others = any(d.replicas for d in s.deployments if d.uid != target.uid)
+    whole = len(alive) == s.spec.replicas and all(
+        p.revision == target.revision and p.state == names.SERVING and p.ready for p in alive
+    )
+    said = any(
+        c.get("type") == ConditionType.GRACE_PERIOD_STALE and c.get("status") == ConditionStatus.TRUE
+        for c in s.status.get("conditions") or []
+    )
+    if whole and not others and said and not s.spec.rollout.paused and grace.drifted_from(target.grace_seconds):
+        return fresh, None
+    return target.source, target
 
 
 def _starved(s: Snapshot, target: Deployment | None) -> bool:

@@ -6,6 +6,7 @@ a pod says only checked numbers leave this module: text from a pod never reaches
 
 import asyncio
 import json
+import math
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -251,7 +252,15 @@ def _reading(document: dict[str, Any], now: float) -> Reading:
         oldest_seconds=_seconds(document.get("oldestSeconds")) if in_flight else None,
         ages_seconds=_ages(document.get("agesSeconds")),
         sequence=_count(document, "sequence"),
+        last_arrival_seconds=_last_arrival(document),
     )
+
+
+def _last_arrival(document: dict[str, Any]) -> float | None:
+    """Null says that nothing has arrived yet, which is not the same as saying nothing."""
+    if "lastArrivalSeconds" not in document:
+        return None
+    return math.inf if document["lastArrivalSeconds"] is None else _seconds(document["lastArrivalSeconds"])
 
 
 def _count(document: dict[str, Any], name: str, default: int | None = None) -> int:

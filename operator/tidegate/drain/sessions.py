@@ -198,7 +198,8 @@ class Sessions:
             # A process that restarted, or was undrained by somebody, has to be told again.
             told = reading.drain_id == order.record.id
             news = last is None or reading.sequence != last.sequence or reading.state != last.state
-            last = self._learned(key, order.uid, _with_cut_age(last, reading))
+            reading = _followed(self.readings.get(order.uid), _with_cut_age(last, reading))
+            last = self._learned(key, order.uid, reading)
             if news:
                 self._wake(key)
             if told and reading.state == "sealed":
@@ -261,6 +262,19 @@ def _address(key: str, of: DrainOrder | Question) -> Address:
     if isinstance(of, Question):
         return Address(of.ip, of.port, Peer(namespace, of.uid, of.foreign, of.run))
     return Address(of.ip, of.port, Peer(namespace, of.uid, of.foreign, of.run, of.pod, of.record.id))
+
+
+def _followed(before: Reading | None, reading: Reading) -> Reading:
+    """With when the pod was last seen at work and first seen without: an answer alone tells neither.
+
+    An endpoint that does not count is taken to be at work until it says that it is over.
+    """
+    idle = reading.state == "sealed" or (reading.in_flight is not None and reading.in_flight <= reading.stalled)
+    if not idle:
+        return replace(reading, busy_at=reading.at)
+    if before is None or before.instance != reading.instance:
+        return replace(reading, idle_since=reading.at)
+    return replace(reading, busy_at=before.busy_at, idle_since=before.idle_since or reading.at)
 
 
 def _with_cut_age(last: Reading | None, reading: Reading) -> Reading:

@@ -1,0 +1,136 @@
+"""The ConfigMap NAME-drain-times of each service: read by name, written once per drain, never overwritten unread.
+
+Nobody watches ConfigMaps, since a cluster has many: it is read when it is first needed and now and then after, and
+every write tests for the version that was read, so that two operators cannot count the same drain.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from tidegate.api.errors import Conflict, Denied, NotFound, Rejected
+from tidegate.core import drain_times, render
+from tidegate.core.drain_times import DrainTimes
+
+from . import gather
+from .port import CONFIG_MAPS, Cluster, Object
+
+KEY: Final = "drain-times.json"
+TRUSTED_SECONDS: Final = 600.0
+TROUBLED_SECONDS: Final = 30.0
+"""How soon content that was set aside is looked at again."""
+
+
+def name_of(service: str) -> str:
+    return f"{service}-drain-times"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What the ConfigMap said when it was last read or written."""
+
+    times: DrainTimes = field(default_factory=DrainTimes)
+    trouble: str = ""
+    """Why its content is set aside and what to do; empty when it is believed."""
+    uid: str = ""
+    """Empty while there is none."""
+    version: str = ""
+    read_at: float = 0.0
+
+
+class DrainTimesKeeper:
+    """Documents in memory, by service key; the ConfigMap is the truth."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._held: dict[str, Kept] = {}
+
+    def forget(self, key: str) -> None:
+        self._held.pop(key, None)
+
+    async def read(self, owner: render.Owner, now: float) -> Kept:
+        """What is known of this service. Raises `ClusterError`, but not for what a person has to mend."""
+        key = f"{owner.namespace}/{owner.name}"
+        held = self._held.get(key)
+        if held is not None and now - held.read_at < (TROUBLED_SECONDS if held.trouble else TRUSTED_SECONDS):
+            return held
+        name = name_of(owner.name)
+        try:
+            raw = await self._cluster.get(CONFIG_MAPS, owner.namespace, name)
+            if gather.orphaned(raw) and gather.foreign(raw, owner, CONFIG_MAPS.kind) is None:
+                raw = await self._cluster.patch(CONFIG_MAPS, owner.namespace, name, gather.adoption(raw, owner))
+            found = _kept(raw, owner)
+        except NotFound:
+            found = Kept()
+        except Denied as error:
+            found = Kept(trouble=_refused(name, error))
+        if held is not None and (held.uid, held.version) == (found.uid, found.version) and not found.trouble:
+            # The same document stays the same object, so that nothing is reckoned again.
+            found = held
+        self._held[key] = replace(found, read_at=now)
+        return self._held[key]
+
+    async def write(self, owner: render.Owner, times: DrainTimes, now: float) -> None:
+        """Keep `times`, which were made from what `read` gave last; raises `ClusterError`.
+
+        After a Conflict the next `read` tells what is there now. What no repetition can mend is a trouble from then on.
+        """
+        key = f"{owner.namespace}/{owner.name}"
+        held = self._held.pop(key, Kept())
+        name, text = name_of(owner.name), times.dump()
+        try:
+            if held.uid:
+                raw = await self._cluster.patch(CONFIG_MAPS, owner.namespace, name, _change(held, text))
+            else:
+                raw = await self._cluster.create(CONFIG_MAPS, owner.namespace, _body(owner, text))
+        except NotFound as error:
+            raise Conflict(f"ConfigMap {name} was deleted in the meantime") from error
+        except (Denied, Rejected) as error:
+            self._held[key] = replace(held, trouble=_refused(name, error), read_at=now)
+            raise
+        self._held[key] = replace(_kept(raw, owner), read_at=now)
+
+
+def _body(owner: render.Owner, text: str) -> Object:
+    return {
+        "apiVersion": CONFIG_MAPS.api_version,
+        "kind": CONFIG_MAPS.kind,
+        "metadata": owner.metadata(name_of(owner.name)),
+        "data": {KEY: text},
+    }
+
+
+def _change(held: Kept, text: str) -> list[dict[str, object]]:
+    return [
+        {"op": "test", "path": "/metadata/uid", "value": held.uid},
+        {"op": "test", "path": "/metadata/resourceVersion", "value": held.version},
+        {"op": "replace", "path": f"/data/{KEY}", "value": text},
+    ]
+
+
+def _kept(raw: Object, owner: render.Owner) -> Kept:
+    meta = raw["metadata"]
+    known = Kept(uid=meta["uid"], version=meta["resourceVersion"])
+    clash = gather.foreign(raw, owner, CONFIG_MAPS.kind)
+    if clash is not None:
+        return replace(known, trouble=f"{clash.detail}; until then no drain time is counted and declared terms hold")
+    try:
+        return replace(known, times=drain_times.load(str((raw.get("data") or {})[KEY])))
+    except KeyError:
+        reason = f"it has no key {KEY}"
+    except drain_times.Unreadable as error:
+        reason = str(error)
+    return replace(known, trouble=_set_aside(meta["name"], reason))
+
+
+def _set_aside(name: str, reason: str) -> str:
+    return (
+        f"ConfigMap {name} cannot be read: {reason}. It is left as it is, no drain time is counted and declared terms "
+        f"hold; put its content back, or delete the ConfigMap to start anew"
+    )
+
+
+def _refused(name: str, error: Exception) -> str:
+    return (
+        f"ConfigMap {name} cannot be kept: {error}. No drain time is counted until it can; does the operator's role "
+        "allow get, create and patch of configmaps? Apply manifests/cluster"
+    )

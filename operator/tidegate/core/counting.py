@@ -1,0 +1,128 @@
+"""Which drains are over and not yet counted, and what each of them tells.
+
+A drain is counted before its pod can be gone: its samples stand in the pod's annotation until then, and those of a pod
+that vanished in the status. So a successor finds whatever its predecessor did not come to count.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from tidegate.api import names
+from tidegate.api.conditions import Outcome
+
+from . import times
+from .drain_times import Age, Counted, DrainTimes
+from .estimate.histogram import LONGEST, Sample
+from .grace import in_force
+from .model import DrainRecord, Pod, Reading
+from .view import View
+
+SIGHT_SECONDS: Final = 10.0
+"""A pod that was busy, and idle when it was next seen no later than this, was in sight when its drain ended."""
+
+
+def lasted(view: View, pod: Pod, record: DrainRecord, kind: Outcome) -> tuple[float, bool] | None:
+    """Seconds from withdrawal + propagation to the end of the last request, and whether it was longer than that."""
+    if kind is Outcome.NO_WORK:
+        return None
+    began = record.since + view.s.spec.drain.propagation_seconds
+    reading = view.s.readings.get(pod.uid)
+    busy = max(_busy_at(view, pod, record, reading), record.since)
+    ended = None
+    if reading is not None and reading.state == "sealed":
+        ended = reading.at if reading.idle_since is None else reading.idle_since
+    cut = kind is not Outcome.DRAINED or bool(reading is not None and reading.cut)
+    if kind is Outcome.EXPIRED and reading is not None and reading.cut and record.deadline is not None:
+        # The pod itself ends its requests at that time, whatever was last heard of them.
+        busy = max(busy, record.deadline - view.s.spec.drain.flush_seconds)
+    if cut or ended is None:
+        return _seconds(busy - began), True
+    if ended <= began or ended - busy <= SIGHT_SECONDS:
+        return _seconds(ended - began), False
+    return _seconds(busy - began), True
+
+
+def late(view: View, pod: Pod, record: DrainRecord) -> float | None:
+    """Seconds from the withdrawal to the last arrival, 0 if there was none after it."""
+    reading = view.s.readings.get(pod.uid)
+    if reading is None or reading.last_arrival_seconds is None or reading.at < record.since:
+        return None
+    return _seconds(reading.at - reading.last_arrival_seconds - record.since)
+
+
+def teardown(pod: Pod) -> Sample | None:
+    """From the deletion of a pod that was drained to the exit of its container; both times are whole seconds."""
+    outcome = pod.outcome
+    if outcome is None or outcome.outcome not in (Outcome.DRAINED, Outcome.EXPIRED):
+        return None
+    if pod.deleted_at is None or pod.container.exited_at is None or pod.container.exited_at < pod.deleted_at:
+        return None
+    return Sample(min(pod.container.exited_at - pod.deleted_at + 1.0, LONGEST), False, pod.container.exited_at)
+
+
+def counted(view: View) -> DrainTimes | None:
+    """What is known with the drains that are over; None when none is new, or none may be counted."""
+    s = view.s
+    if s.drain_times_trouble:
+        return None
+    fresh = list(_over(view))
+    if not fresh:
+        return None
+    standing = frozenset(p.name for p in s.pods) | {row["name"] for row in s.status.get("pods") or []}
+    previous = in_force(s.spec, s.drain_times, max(one.drain.at for one in fresh))
+    return s.drain_times.add(fresh, s.teardowns, previous, standing=standing).waiting(_ages(view), standing)
+
+
+def _ages(view: View) -> dict[str, Age]:
+    """What the pods that still have to be drained said when the victims of this rollout were chosen."""
+    if view.target is None:
+        return {}
+    found = {}
+    for pod in view.old_pods:
+        said = view.s.readings.get(pod.uid)
+        if pod.state == names.SERVING and said is not None and said.oldest_seconds and said.oldest_seconds <= LONGEST:
+            found[pod.name] = Age(view.target.revision, said.oldest_seconds, said.at)
+    return found
+
+
+def _over(view: View) -> Iterator[Counted]:
+    known = frozenset(view.s.drain_times.counted)
+    standing: dict[str, Pod] = {}
+    for pod in view.s.pods:
+        standing[pod.name] = pod
+        outcome = pod.outcome
+        if outcome is not None and outcome.drain_seconds is not None and pod.name not in known:
+            seconds = min(outcome.drain_seconds, LONGEST)
+            last = outcome.late_seconds
+            yield Counted(
+                pod.name,
+                Sample(seconds, outcome.censored, outcome.at),
+                None if last is None else Sample(min(last, LONGEST), False, outcome.at),
+                outcome.outcome == Outcome.EXPIRED,
+            )
+    for row in view.s.status.get("pods") or []:
+        held = standing.get(row["name"])
+        lost = held is None or (not held.alive and held.outcome is None)
+        since = times.parse(row.get("since"))
+        if lost and since is not None and row["name"] not in known:
+            began = since + view.s.spec.drain.propagation_seconds
+            yield Counted(row["name"], Sample(_seconds((_observed(row) or since) - began), True, view.s.now))
+
+
+def _busy_at(view: View, pod: Pod, record: DrainRecord, reading: Reading | None) -> float:
+    """When the pod was last seen at work in this drain, by this operator or by the one before it."""
+    seen = [record.since]
+    if reading is not None and reading.busy_at is not None:
+        seen.append(reading.busy_at)
+    for row in view.s.status.get("pods") or []:
+        if row["name"] == pod.name and row.get("since") == times.short(record.since):
+            seen.append(_observed(row) or record.since)
+    return max(seen)
+
+
+def _observed(row: Mapping[str, Any]) -> float | None:
+    return times.parse(row.get("observedAt")) if row.get("inFlight") else None
+
+
+def _seconds(value: float) -> float:
+    return round(min(max(value, 0.0), LONGEST), 3)

@@ -1,0 +1,161 @@
+"""Drain times learnt on a real cluster: counted once whoever dies, shown term by term, carried by the next revision."""
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from cluster.harness.audit import OPERATOR, Audit
+from cluster.harness.kube import Object, eventually
+from cluster.harness.load import Load
+from cluster.harness.operator import Operator
+from cluster.harness.record import MakeRecord, state
+from cluster.harness.service import Namespace, Service
+from cluster.test_evictions import evict
+from cluster.test_operator_restarts import kill_at
+from tidegate.api import names
+from tidegate.api.conditions import Outcome
+from tidegate.cluster.drain_times import KEY, name_of
+from tidegate.core.drain_times import DrainTimes, load
+
+CONFIG_MAPS = "api/v1/namespaces/{}/configmaps"
+GRACE = {"initialSeconds": 3, "teardownSeconds": 3, "safetySeconds": 2}
+
+
+def config_map(service: Service) -> Object | None:
+    return service.namespace.kube.get(f"{CONFIG_MAPS.format(service.namespace.name)}/{name_of(service.name)}")
+
+
+def learnt(service: Service) -> DrainTimes:
+    found = config_map(service)
+    return DrainTimes() if found is None else load(found["data"][KEY])
+
+
+def terms(service: Service) -> dict[str, Any]:
+    return {term["name"]: term for term in service.status["gracePeriod"]["terms"]}
+
+
+def graces(service: Service, tag: str) -> set[int]:
+    """terminationGracePeriodSeconds of the standing pods of this revision."""
+    specs = [p["spec"] for p in service.pods() if p["spec"]["containers"][0]["image"].endswith(f":{tag}")]
+    return {int(spec["terminationGracePeriodSeconds"]) for spec in specs}
+
+
+def test_a_cut_drain_raises_the_term_and_the_next_revision_carries_it(
+    operator: Operator, namespace: Namespace, record: MakeRecord
+) -> None:
+    """And nothing rolls for it; an evicted pod then ends its streams, which the declared time would have cut."""
+    service = Service(namespace, replicas=2, drain={"budgetSeconds": 14, "grace": GRACE}).apply()
+    service.wait_settled()
+    assert graces(service, "v1") == {1 + 3 + 3 + 2}
+    endless = Load(namespace, service.name, streams=6, seconds="600", options=("--total", "6")).start().wait_running()
+    service.apply(tag="v2")
+    service.wait_settled()
+    assert endless.wait_done().summary["cutBy"] == {"token": 6}
+    # Withdrawn, a second of propagation, and 12 s until the tokens a second before the deadline.
+    known = learnt(service)
+    assert (known.drains.n, known.drains.censored_n) == (2, 2)
+    drain = terms(service)["drain"]
+    assert drain["source"] == "Measured"
+    assert 12 < drain["seconds"] <= 12 * 1.5
+    assert drain["samples"] == 2
+    truncating, stale = service.condition("BudgetTruncating"), service.condition("GracePeriodStale")
+    assert truncating and "spec.drain.budgetSeconds" in truncating["message"]
+    grace = service.status["gracePeriod"]["seconds"]
+    assert stale and f"{grace} s" in stale["message"]
+    assert grace == sum(term["seconds"] for term in terms(service).values())
+    assert graces(service, "v2") == {9}, "a revision keeps what it was made with"
+    watched = record(service.labels)
+    described = service.kubectl("describe", f"llmservice/{service.name}")
+    assert_described(described, service)
+    watched.catch_up()
+    assert watched.events("Pod") == []
+
+    service.apply(tag="v3")
+    service.wait_settled()
+    assert graces(service, "v3") == {grace}
+    assert service.condition("GracePeriodStale") is None
+    load_result = evicted_under_load(service, record)
+    load_result.assert_whole()
+
+
+def assert_described(text: str, service: Service) -> None:
+    """`kubectl describe` shows the sum, and each term with its source and what it rests on."""
+    block = text[text.index("Grace Period:") :]
+    for name, term in terms(service).items():
+        between = r"(?:\s+Samples:.*\n)?\s+"
+        row = rf"Name:\s+{name}\n{between}Seconds:\s+{term['seconds']}\n\s+Source:\s+{term['source']}"
+        assert re.search(row, block), (row, text)
+    assert re.search(rf"Seconds:\s+{service.status['gracePeriod']['seconds']}\n", block), text
+    assert "more than 1 % of drains outlast" in block
+
+
+def evicted_under_load(service: Service, record: MakeRecord) -> Any:
+    """Evict a pod that holds streams which last longer than the declared sum but end within the computed one."""
+    watched = record(service.labels)
+    load = Load(service.namespace, service.name, streams=12, seconds="9-11").start().wait_running()
+    pod = service.serving_pod()
+    eventually("the pod has streams to lose", lambda: service.namespace.logs.running(pod) >= 4)
+    assert evict(service.namespace, pod).is_success
+    eventually("the evicted pod is gone", lambda: pod not in {p["metadata"]["name"] for p in service.pods()})
+    result = load.stop()
+    service.wait_settled()
+    watched.catch_up()
+    removal = next(event for event in watched.removals() if event.name == pod)
+    assert removal.object["metadata"]["deletionGracePeriodSeconds"] == service.status["gracePeriod"]["seconds"]
+    return result
+
+
+def test_no_death_of_the_operator_loses_or_doubles_a_sample(
+    operator: Operator, namespace: Namespace, record: MakeRecord, audit: Audit
+) -> None:
+    """It is killed in a drain, with an outcome written and not counted, and in the moments after."""
+    service = Service(namespace, replicas=3).apply()
+    service.wait_settled()
+    watched = record(service.labels)
+    load = Load(namespace, service.name, streams=30, seconds="3-6").start().wait_running()
+    service.wait_busy()
+    moments: list[Callable[[Object], bool]] = [
+        lambda pod: state(pod) == names.DRAINED,
+        lambda pod: state(pod) == names.DRAINING,
+        lambda pod: state(pod) == names.DRAINED and counted_now(service, pod),
+    ]
+    killed = kill_at(operator, service, moments)
+    service.apply(tag="v2")
+    struck = killed.result(300)
+    service.wait_settled()
+    load.stop().assert_whole()
+    watched.catch_up()
+
+    assert len(struck) == 3
+    drained = watched.drained_pods()
+    assert sorted(learnt(service).counted) == sorted(drained)
+    assert learnt(service).drains.n == len(drained) == 3
+    assert service.status["drainTimes"]["samples"] == 3
+    assert {row["outcome"] for row in service.status["outcomes"]} == {Outcome.DRAINED}
+    writes = [c for c in audit.writes(namespace.name, user=OPERATOR) if c.resource == "configmaps"]
+    assert 1 <= len(writes) <= 3, "one write a drain at most"
+    size = len(json.dumps(config_map(service)))
+    assert size < 8_000
+
+
+def counted_now(service: Service, pod: Object) -> bool:
+    """Wait until the drain is in the ConfigMap: the kill falls between that and the lowering, or right after."""
+    name = pod["metadata"]["name"]
+    eventually(f"{name} is counted", lambda: name in learnt(service).counted)
+    return True
+
+
+def test_unreadable_drain_times_are_left_alone_and_said(operator: Operator, namespace: Namespace) -> None:
+    service = Service(namespace, replicas=1)
+    path = CONFIG_MAPS.format(namespace.name)
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name_of("chat")}, "data": {KEY: "{"}}
+    assert namespace.kube.call("POST", path, body).is_success
+    service.apply()
+    service.wait_settled()
+    said = eventually("it says so", lambda: service.condition("DrainTimesUnreadable"))
+    assert "is not Tidegate's" in said["message"]
+    service.apply(tag="v2")
+    service.wait_settled()
+    assert (config_map(service) or {})["data"] == {KEY: "{"}
+    assert {term["source"] for term in terms(service).values()} == {"Declared"}
