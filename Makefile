@@ -16,7 +16,7 @@ WITH_CLUSTER := trap 'test -n "$${KEEP:-}" || dev/cluster down' EXIT; dev/cluste
 IMAGES := dev/image operator; dev/image gateway; dev/image testapp
 TEST_IMAGES := $(IMAGES); dev/image engine
 
-.PHONY: help setup machine lint format test test-fast test-cluster test-long demo mutants bench-operator images clean lock
+.PHONY: help setup machine lint format test test-fast test-cluster test-long demo mutants bench-operator bench-gateway images clean lock
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
@@ -37,7 +37,7 @@ lint: setup ## formatting, lints, types, layers, and whether generated files are
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	MYPYPATH=dev $(BIN)/mypy -p devcluster -p demolib
+	MYPYPATH=dev $(BIN)/mypy -p devcluster -p demolib -p gatewaybench
 	$(BIN)/mypy --strict --scripts-are-modules dev/picture
 	$(BIN)/lint-imports
 	$(BIN)/tidegate crd --check --reference docs/reference.md
@@ -67,6 +67,10 @@ mutants: setup ## take each lock, precondition and wait of the operator away, an
 bench-operator: setup ## figures of the operator on a real cluster, as a table
 	$(WITH_CLUSTER); $(IMAGES); dev/cluster exec $(BIN)/python dev/bench-operator
 
+bench-gateway: setup ## figures of the gateway beside Envoy, and HAProxy and nginx where they are installed
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements/bench.txt
+	$(BIN)/python dev/bench-gateway -o docs/bench-gateway.md
+
 images: setup ## pack the images and load them into the cluster that is up
 	$(IMAGES)
 
@@ -79,3 +83,4 @@ lock: ## resolve pyproject.toml into the hashed requirements again (needs uv)
 	$(UV) pip compile pyproject.toml --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 --extra gateway --extra uvloop -o requirements/gateway.txt
 	$(UV) pip compile pyproject.toml --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 --extra operator --extra gateway --extra uvloop --group dev -o requirements/dev.txt
 	$(UV) pip compile pyproject.toml --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 --group engine -o requirements/engine.txt
+	$(UV) pip compile pyproject.toml --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 --group bench -o requirements/bench.txt

@@ -24,7 +24,7 @@ class Shape:
     layers: int = 4
     width: int = 128
     heads: int = 4
-    context: int = 16384
+    context: int = 32768
 
     @property
     def feed_forward(self) -> int:

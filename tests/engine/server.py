@@ -18,7 +18,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--host", default="0.0.0.0")
     parser.add_argument("--port", type=int, default=8080)
-    parser.add_argument("--parallel", type=int, default=8, help="streams at once; more are queued")
+    parser.add_argument("--parallel", type=int, default=4, help="streams at once; more are queued")
     parser.add_argument("--layers", type=int, default=SMALL.layers)
     parser.add_argument("--width", type=int, default=SMALL.width)
     options = parser.parse_args()

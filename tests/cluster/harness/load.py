@@ -3,7 +3,7 @@
 import json
 import secrets
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from .kube import PODS, Object, eventually
 from .service import IMAGE, LOGS, Namespace
@@ -44,21 +44,23 @@ class Load:
     options: tuple[str, ...] = ()
     name: str = field(default_factory=lambda: f"load-{secrets.token_hex(3)}")
 
-    def start(self) -> "Load":
-        url = f"http://{self.namespace.cluster_ip(self.service)}:80"
+    def container(self, url: str, out: str) -> Object:
+        """The program that makes the streams and writes its lines to `out`."""
         arguments = [
             *("--url", url, "--streams", str(self.streams), "--seconds", self.seconds, "--rate", str(self.rate)),
-            *("--progress", "1", "--out", f"{LOGS}/clients/{self.name}.jsonl", *self.options),
+            *("--progress", "1", "--out", out, *self.options),
         ]
+        return {"image": f"{IMAGE}:v1", "command": ["python", "-m", "apps.load", *arguments]}
+
+    def start(self) -> Self:
+        url = f"http://{self.namespace.cluster_ip(self.service)}:80"
         container = {
             "name": "load",
-            "image": f"{IMAGE}:v1",
             "imagePullPolicy": "IfNotPresent",
-            "command": ["python", "-m", "apps.load", *arguments],
             # Most of the machine's work is here; a starved client holds fewer streams than it was told to.
             "resources": {"requests": {"cpu": "400m"}},
             "volumeMounts": [{"name": "logs", "mountPath": LOGS}],
-        }
+        } | self.container(url, f"{LOGS}/clients/{self.name}.jsonl")
         spec = {
             "restartPolicy": "Never",
             "automountServiceAccountToken": False,
@@ -71,7 +73,7 @@ class Load:
         assert answer.is_success, answer.text
         return self
 
-    def wait_running(self, streams: int | None = None) -> "Load":
+    def wait_running(self, streams: int | None = None) -> Self:
         """Wait until so many streams (absent: all) run at once."""
         wanted = self.streams if streams is None else streams
 

@@ -1,0 +1,1 @@
+"""Figures of the gateway beside other proxies: see `dev/bench-gateway --help`."""
