@@ -65,6 +65,8 @@ def test_a_cut_drain_raises_the_term_and_the_next_revision_carries_it(
     assert stale and f"{grace} s" in stale["message"]
     assert grace == sum(term["seconds"] for term in terms(service).values())
     assert graces(service, "v2") == {9}, "a revision keeps what it was made with"
+    # Those of v1 may still terminate.
+    eventually("only pods of v2 are left", lambda: len(service.pods()) == 2)
     watched = record(service.labels)
     described = service.kubectl("describe", f"llmservice/{service.name}")
     assert_described(described, service)
