@@ -23,9 +23,11 @@ def chunk(payload: bytes) -> bytes:
 class Chunks:
     """Follows a chunked body through whatever pieces it arrives in (RFC 9112, section 7.1)."""
 
-    __slots__ = ("_gap", "_left", "_line", "_trailers", "done", "excess")
+    __slots__ = ("_gap", "_left", "_line", "_trailers", "between", "done", "excess")
 
     def __init__(self) -> None:
+        self.between = True
+        """Whether all that has come so far ends with a whole chunk."""
         self.done = False
         self.excess = 0
         """How many bytes of the last piece lie behind the end of the body."""
@@ -34,13 +36,21 @@ class Chunks:
         self._line = b""
         self._trailers = -1
 
-    @property
-    def between(self) -> bool:
-        """Whether all that has come so far ends with a whole chunk."""
-        return not (self._left or self._gap or self._line) and self._trailers < 0
-
     def feed(self, data: bytes) -> list[tuple[int, int]]:
         """Take the next piece; returns where in it payload lies. Raises FramingError."""
+        if self.between:
+            # Nearly always: one whole chunk, as the engine wrote it.
+            match = _SIZE.match(data)
+            if match is not None:
+                start = match.end()
+                end = start + int(match[1], 16)
+                if start < end == len(data) - 2 and data.endswith(b"\r\n"):
+                    return [(start, end)]
+        spans = self._follow(data)
+        self.between = not (self._left or self._gap or self._line) and self._trailers < 0
+        return spans
+
+    def _follow(self, data: bytes) -> list[tuple[int, int]]:
         spans: list[tuple[int, int]] = []
         at, size = 0, len(data)
         while at < size:

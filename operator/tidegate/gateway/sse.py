@@ -12,7 +12,8 @@ import re
 END_OF_EVENT = (b"\n\n", b"\n\r\n", b"\r\r")
 # Quotation marks inside a JSON string are escaped, so a generated text cannot look like one of these.
 _CONTENT = re.compile(rb'"(?:content|text|reasoning|reasoning_content|arguments|thinking|delta)"\s*:\s*"[^"]')
-_FINISH = re.compile(rb'"(?:finish_reason|stop_reason)"\s*:\s*"([a-z_]*)"')
+_CHAT = b'"content":'
+_FINISH = re.compile(rb'"finish_reason"\s*:\s*"([a-z_]*)"')
 _DONE = re.compile(rb"^data: ?\[DONE\]", re.MULTILINE)
 _EVENT_END = re.compile(rb"\r?\n\r?\n|\r\r")
 _ERROR = re.compile(rb'^data: ?\{\s*"error"\s*:', re.MULTILINE)
@@ -55,7 +56,7 @@ class Reader:
             return False
         # Nearly always one event.
         for event in (events,) if events.count(b"data:") == 1 else _EVENT_END.split(events):
-            if _CONTENT.search(event):
+            if _has_content(event):
                 self.contents += 1
             if not self.choices and b'"choices"' in event:
                 self.choices = True
@@ -79,6 +80,16 @@ class Reader:
             if not finished and _DONE.search(event):
                 return start
         return None
+
+
+def _has_content(event: bytes) -> bool:
+    # This runs for every chunk of every stream: to look for plain bytes costs a fraction of looking for a pattern.
+    at = event.find(_CHAT)
+    if at >= 0:
+        text = event[at + len(_CHAT) : at + len(_CHAT) + 3].lstrip()
+        if text[:1] == b'"' and text[1:2] not in (b'"', b""):
+            return True
+    return _CONTENT.search(event) is not None
 
 
 def _spans(events: bytes) -> list[tuple[int, int]]:
