@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.rig import Engine, Front, Peer, engine, front
+from gateway.rig import Engine, Front, Peer, echo, engine, front
 from tidegate.gateway import watch
 from tidegate.gateway.terms import DrainRequest
 from tidegate.gateway.token import verify
@@ -196,8 +196,10 @@ async def test_a_body_that_cannot_be_written_into_has_until_the_deadline() -> No
     async def script(peer: Peer, own: Engine) -> None:
         await peer.hear()
         await peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabc")
-        await gate.until(lambda: gate.state()["cut"] or own.go.is_set())
-        if len(own.peers) == 1:
+        first = len(own.peers) == 1
+        await own.go.wait()
+        await asyncio.sleep(0.3)  # past the moment of the tokens
+        if first:
             await peer.send(b"def")
         await peer.closed()
 
@@ -207,10 +209,14 @@ async def test_a_body_that_cannot_be_written_into_has_until_the_deadline() -> No
         await gate.until(lambda: len(own.peers) == 1)
         await never.request("GET", "/v1/x")
         await gate.until(lambda: len(own.peers) == 2)
-        gate.gateway.drain.post(DrainRequest("d", "", 1.0, propagation=0, flush=0.9))
+        gate.gateway.drain.post(DrainRequest("d", "", 2.0, propagation=0, flush=1.9))
+        own.go.set()
+        assert (await quick.hear()).body == b"abcdef"
+        await gate.until(lambda: gate.state()["inFlight"] == 1)
+        assert gate.state()["cut"] == 0
         with pytest.raises(Exception, match=r"peer|reset|[Cc]onnection|receive"):
             await never.hear()
-        own.go.set()
+        assert (gate.state()["cut"], gate.state()["state"]) == (1, "sealed")
         quick.close()
         never.close()
 
@@ -240,6 +246,25 @@ async def test_late_arrivals_are_served_during_propagation_and_then_refused() ->
         assert (await client.ask("POST", "/v1/x", b"{}")).head.status_code == 200
         client.close()
         held.close()
+
+
+async def test_an_arrival_in_the_moment_of_the_tokens_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with engine(echo) as own, front(own.port) as gate:
+        contract = gate.gateway.drain.contract
+        gate.gateway.drain.post(DrainRequest("d", "", 60, propagation=60, flush=1))
+        arrive = contract.arrive
+
+        def arrives(work_id: str, now: float, **how: bool) -> object:
+            admission = arrive(work_id, now, **how)
+            contract.post(DrainRequest("d", "", 0.5, propagation=60, flush=1), now)
+            return admission
+
+        monkeypatch.setattr(contract, "arrive", arrives)
+        client = await gate.client()
+        heard = await client.ask("POST", "/v1/x", b"{}")
+        assert (heard.head.status_code, json.loads(heard.body)["type"]) == (503, "shutdown")
+        assert (gate.state()["inFlight"], gate.state()["cut"], own.heard) == (0, 1, [])
+        client.close()
 
 
 async def test_probes_through_the_gateway_are_neither_work_nor_arrivals() -> None:

@@ -136,6 +136,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.close()
             return
         self._hold("ahead", False)
+        self._hold("engine", False)
         self._next()
 
     # -- ends

@@ -65,6 +65,11 @@ class DrainContract:
         return min(self._deadlines.values(), default=None)
 
     @property
+    def killed_at(self) -> float | None:
+        """When the kubelet ends the process; None: not known of."""
+        return min((at for by, at in self._deadlines.items() if by != "post"), default=None)
+
+    @property
     def withdrawn_at(self) -> float | None:
         return self._withdrawn
 
@@ -241,7 +246,7 @@ class DrainContract:
         deadline = self.deadline
         if deadline is not None and now >= deadline - self._numbers.flush:
             self._tokens_sent = True
-            tokens = self._end(work for work in self._works.values() if not work.whole)
+            tokens = self._end(work for work in self._works.values() if not work.whole and not work.opaque)
         if self.drain_id is None and not self._terminating:
             return Advance(tokens)
         expired = deadline is not None and now >= deadline

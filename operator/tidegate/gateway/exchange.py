@@ -120,8 +120,10 @@ class Exchange:
             async with asyncio.timeout(self.watch.timeouts.connect or None):
                 upstream = await self._gateway.pool.connect()
         except TimeoutError:
+            self._connecting = None
             self.fail(Failure.CONNECT, f"none within {self.watch.timeouts.connect:g} s")
         except OSError as error:
+            self._connecting = None
             self._gateway.engine.unreachable(error)
             self.fail(Failure.CONNECT, error.strerror or type(error).__name__)
         else:
@@ -195,7 +197,7 @@ class Exchange:
         body = self.body = body_of(head)
         if isinstance(body, Events):
             body.intercept = self._gateway.drain.draining
-        self.watch.begun(streaming=isinstance(body, Events))
+        self.watch.begun(streaming=isinstance(body, Events), opaque=isinstance(body, Opaque))
         self._close = self._close or head.length == UNTIL_CLOSE or self._gateway.drain.draining or self.client.eof
         extra = [] if head.get(b"x-request-id") else [(b"X-Request-Id", self._request_id.encode())]
         self.client.write(write_response(head, extra, close=self._close))
@@ -283,7 +285,8 @@ class Exchange:
         self.watch.last = time.monotonic()
         if self._upstream is not None and not self.over:
             transport = self._upstream.transport
-            (transport.pause_reading if paused else transport.resume_reading)()
+            if not transport.is_closing():
+                (transport.pause_reading if paused else transport.resume_reading)()
         if self.over and not paused:
             self._finish()
 

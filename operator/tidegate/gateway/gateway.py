@@ -103,13 +103,16 @@ class Gateway:
         if head.method in (b"GET", b"HEAD") and head.path in self._probes:
             return exchange
         work_id = request_id if not self.drain.known(request_id) else f"{request_id}-{secrets.token_hex(4)}"
+        # Known to the exchange beforehand: the arrival itself may be the moment in which everything ends.
+        exchange.work_id = work_id
         if self.drain.arrive(work_id, exchange) is Admission.REFUSE:
             self.metrics.refused += 1
             self.metrics.failed(Failure.DRAINED)
             body = failures.error_body(Failure.DRAINED.value, "", request_id)
             self._answer(client, Failure.DRAINED.value.status, body, RETRY_AFTER)
             return None
-        exchange.work_id = work_id
+        if exchange.over:
+            return None
         exchange.watch.work = self.drain.work(work_id)
         return exchange
 

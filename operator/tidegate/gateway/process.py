@@ -57,7 +57,7 @@ async def serve(options: Options) -> int:
 async def _drained(gateway: Gateway) -> None:
     """Wait for the seal and a moment more, but be gone before the kubelet's SIGKILL."""
     settings = gateway.options.settings
-    deadline = gateway.drain.contract.deadline or time.monotonic() + settings.grace
+    deadline = gateway.drain.contract.killed_at or time.monotonic() + settings.grace
     margin = min(EXIT_MARGIN_SECONDS, settings.flush / 2)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(deadline - margin - time.monotonic()):

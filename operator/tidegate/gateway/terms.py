@@ -81,7 +81,11 @@ class DrainRequest:
 
 @dataclass(slots=True)
 class Work:
-    """One request in flight. `whole`: the engine is done with it, only bytes are still on their way to the client."""
+    """One request in flight.
+
+    `whole`: the engine is done with it, only bytes are still on their way to the client. `opaque`: its response has
+    begun and cannot carry a token, so it may come to its own end until the deadline.
+    """
 
     id: str
     arrived: float
@@ -90,6 +94,7 @@ class Work:
     progressed: float | None = None
     whole: bool = False
     cut: bool = False
+    opaque: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,13 +40,14 @@ class Watch:
         self._timer: asyncio.TimerHandle | None = None
         self._due = math.inf
 
-    def begun(self, *, streaming: bool) -> None:
-        """The head of the response is here."""
+    def begun(self, *, streaming: bool, opaque: bool = False) -> None:
+        """The head of the response is here; `opaque`: nothing can be written into its body."""
         self._begun = True
         self.last = time.monotonic()
         if self.work is not None:
             self.work.queued = False
             self.work.streaming = streaming
+            self.work.opaque = opaque
             self.work.progressed = self.last
         self.arm()
 
@@ -81,7 +82,7 @@ class Watch:
             moments.append((self.last + timeouts.idle, Failure.CLIENT_GONE if waits_for_client else Failure.IDLE))
         if not exchange.request_done and not self._begun and not exchange.client.held:
             moments.append((self.last + BODY_SECONDS, Failure.CLIENT_GONE))
-        if self._eof_at < math.inf:
+        if self._eof_at < math.inf and not exchange.over and not exchange.client.paused:
             moments.append((max(self._eof_at, self.last) + HALF_CLOSED_SECONDS, Failure.CLIENT_GONE))
         if self._drain.draining and isinstance(exchange.body, Events) and not exchange.over:
             moments.append((max(self.last, self._commented) + KEEP_ALIVE_SECONDS, None))
