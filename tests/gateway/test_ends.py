@@ -87,8 +87,9 @@ async def test_the_token_comes_between_two_events_wherever_the_engine_stands(pie
         client.close()
 
 
-async def test_the_token_can_be_a_named_event_and_has_no_resume_token_without_a_key() -> None:
-    async with engine(stream(CONTENT)) as own, front(own.port) as gate:
+async def test_the_token_can_be_a_named_event_and_has_no_resume_token_without_a_key(tmp_path: Path) -> None:
+    async with engine(stream(CONTENT)) as own, front(own.port, tmp_path) as gate:
+        (tmp_path / "current").write_text("\n")
         client, body = await begin(gate, Tidegate_Shutdown="event")
         gate.gateway.drain.post(SOON)
         _, token, done, _ = (await body).split(b"\n\n")
@@ -249,6 +250,8 @@ async def test_late_arrivals_are_served_during_propagation_and_then_refused() ->
 
 
 async def test_an_arrival_in_the_moment_of_the_tokens_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    problems: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: problems.append(context))
     async with engine(echo) as own, front(own.port) as gate:
         contract = gate.gateway.drain.contract
         gate.gateway.drain.post(DrainRequest("d", "", 60, propagation=60, flush=1))
@@ -263,7 +266,7 @@ async def test_an_arrival_in_the_moment_of_the_tokens_leaves_nothing_behind(monk
         client = await gate.client()
         heard = await client.ask("POST", "/v1/x", b"{}")
         assert (heard.head.status_code, json.loads(heard.body)["type"]) == (503, "shutdown")
-        assert (gate.state()["inFlight"], gate.state()["cut"], own.heard) == (0, 1, [])
+        assert (gate.state()["inFlight"], gate.state()["cut"], own.heard, problems) == (0, 1, [], [])
         client.close()
 
 

@@ -8,6 +8,7 @@ import h11
 import pytest
 
 from gateway.rig import Engine, Peer, echo, engine, front
+from tidegate.gateway import heads
 from tidegate.gateway.framing import Chunks, FramingError
 from tidegate.gateway.heads import CHUNKED, END, HeadError, parse_request
 
@@ -91,6 +92,29 @@ async def test_a_head_that_can_be_read_in_two_ways_is_refused_and_nothing_behind
         assert b'{"error": {"message"' in answer
         assert own.heard == []
         client.close()
+
+
+LENIENT = (
+    "lenient_headers", "lenient_chunked_length", "lenient_keep_alive", "lenient_transfer_encoding", "lenient_version",
+    "lenient_data_after_close", "lenient_optional_lf_after_cr", "lenient_optional_cr_before_lf",
+    "lenient_optional_crlf_after_chunk", "lenient_spaces_after_chunk_size",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_our_own_checks_hold_without_those_of_the_parser(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    strict = heads.httptools.HttpRequestParser
+
+    def lenient(protocol: object) -> object:
+        parser = strict(protocol)
+        parser.set_dangerous_leniencies(**dict.fromkeys(LENIENT, True))
+        return parser
+
+    monkeypatch.setattr(heads.httptools, "HttpRequestParser", lenient)
+    end = HEADS[name].find(END)
+    if end >= 0:
+        with pytest.raises(HeadError):
+            parse_request(HEADS[name][: end + 4])
 
 
 @pytest.mark.parametrize("sent", BODIES.values(), ids=BODIES.keys())

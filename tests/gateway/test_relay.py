@@ -10,6 +10,7 @@ import h11
 import pytest
 
 from gateway.rig import Engine, Peer, connect, echo, engine, front
+from tidegate.gateway.connection import ClientConnection
 
 MEGABYTE = 1024 * 1024
 
@@ -216,13 +217,15 @@ async def test_an_engine_that_does_not_read_stops_the_client() -> None:
     go, size = asyncio.Event(), 40 * MEGABYTE
 
     async def script(peer: Peer, own: Engine) -> None:
-        peer.writer.transport.pause_reading()
+        await peer.reader.readuntil(b"\r\n\r\n")
         await go.wait()
-        peer.writer.transport.resume_reading()
-        await peer.answer(200, b"%d bytes" % len((await peer.hear()).body))
+        left = size
+        while left:
+            left -= len(await peer.reader.read(min(left, MEGABYTE)))
+        await peer.answer(200, b"all bytes")
 
     async with engine(script) as own, front(own.port) as gate:
-        client = await connect(gate.port, small_buffers=True)
+        client = await gate.client()
         await client.send(b"POST /v1/files HTTP/1.1\r\nHost: e\r\nContent-Length: %d\r\n\r\n" % size)
         client.writer.write(bytes(size))
         before = -1
@@ -286,6 +289,43 @@ async def test_a_client_that_does_not_read_stops_the_engine_and_gets_all_in_the_
         heard = await client.hear()
         assert heard.body == event * count
         client.close()
+
+
+async def test_a_request_is_in_flight_until_the_kernel_has_its_last_byte() -> None:
+    async def script(peer: Peer, own: Engine) -> None:
+        while True:
+            heard = await peer.hear()
+            await peer.answer(200, bytes(int(heard.head.target[1:])))
+
+    async with engine(script) as own, front(own.port) as gate:
+
+        async def ask(size: int) -> tuple[Peer, ClientConnection]:
+            client = await connect(gate.port, small_buffers=True)
+            await client.request("GET", f"/{size}")
+            await gate.until(lambda: gate.gateway.connections == 1)
+            [connection] = gate.gateway._connections
+            await asyncio.sleep(0.3)
+            return client, connection
+
+        async def end(client: Peer, size: int) -> None:
+            assert len((await client.hear()).body) == size
+            await gate.until(lambda: gate.state()["inFlight"] == 0)
+            client.close()
+            await gate.until(lambda: gate.gateway.connections == 0)
+
+        client, connection = await ask(2 * MEGABYTE)
+        taken = (
+            connection.sent - connection._transport.get_write_buffer_size()
+        )  # by the kernel, for a client that sleeps
+        await end(client, 2 * MEGABYTE)
+        waiting = 0
+        for more in range(5_000, 60_000, 5_000):
+            client, connection = await ask(taken + more)
+            if connection.paused:
+                assert gate.state()["inFlight"] == 1
+                waiting += connection._exchange is not None and connection._exchange.over
+            await end(client, taken + more)
+        assert waiting  # some of them had all of their answer in our hands, and only the client's socket was full
 
 
 async def test_expect_is_answered_before_the_body_is_sent() -> None:

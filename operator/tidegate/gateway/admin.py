@@ -193,7 +193,7 @@ class Admin:
         return Reply.json(200, {"state": self._drain.contract.state.value})
 
     async def _metrics(self, _call: Call) -> Reply:
-        page = self._gateway.metrics.render(self._drain.answer())
+        page = self._gateway.metrics.render(self._drain.answer(), self._drain.contract.ever_cut)
         return Reply(200, page, (("Content-Type", CONTENT_TYPE),))
 
 

@@ -25,6 +25,8 @@ class DrainContract:
         self.reason = ""
         self.sequence = 1
         self.cut = 0
+        self.ever_cut = 0
+        """Like `cut`, over all drains of this process."""
         self._defaults = self._numbers = settings
         self._works: dict[str, Work] = {}
         self._started = self._sealed = self._tokens_sent = False
@@ -298,6 +300,7 @@ class DrainContract:
         for work in ended:
             work.cut = True
         self.cut += len(ended)
+        self.ever_cut += len(ended)
         return tuple(work.id for work in ended)
 
     def _stop(self, by: str, now: float) -> None:

@@ -108,7 +108,9 @@ class Exchange:
         if self.over:
             return
         if self._upstream is not None:
-            self._upstream.transport.write(data)
+            # uvloop raises where asyncio says nothing; that the connection is lost is told in a moment.
+            if not self._upstream.transport.is_closing():
+                self._upstream.transport.write(data)
             return
         self._outbox.append(data)
         self._outbox_bytes += len(data)

@@ -40,11 +40,11 @@ class Metrics:
     def failed(self, failure: Failure) -> None:
         self.failures[failure.label] += 1
 
-    def render(self, state: Mapping[str, object]) -> bytes:
-        """The page for one scrape; `state` is the contract's answer."""
-        return ("\n".join(self._lines(state)) + "\n").encode()
+    def render(self, state: Mapping[str, object], ever_cut: int) -> bytes:
+        """The page for one scrape; `state` is the contract's answer, whose `cut` begins anew with each drain."""
+        return ("\n".join(self._lines(state, ever_cut)) + "\n").encode()
 
-    def _lines(self, state: Mapping[str, object]) -> Iterator[str]:
+    def _lines(self, state: Mapping[str, object], ever_cut: int) -> Iterator[str]:
         for field, (name, text) in GAUGES.items():
             yield from _metric(name, "gauge", text, {"": state[field]})
         states = {f'{{state="{name}"}}': int(state["state"] == name) for name in STATES}
@@ -54,7 +54,7 @@ class Metrics:
         failures = {f'{{class="{kind.label}"}}': self.failures[kind.label] for kind in Failure}
         yield from _metric("failures_total", "counter", "Requests that failed, by class.", failures)
         for name, value, text in (
-            ("cut_total", state["cut"], "Requests that a drain ended before their end."),
+            ("cut_total", ever_cut, "Requests that a drain ended before their end."),
             ("shutdown_tokens_total", self.tokens, "Shutdown tokens sent."),
             ("refused_total", self.refused, "Requests refused while draining."),
             ("invalid_requests_total", self.invalid, "Connections refused because their request was not acceptable."),
