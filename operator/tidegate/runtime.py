@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 WORKERS: Final = 16
 SWEEP_SECONDS: Final = 120.0
 RESYNC_SECONDS: Final = 300.0
+PROBE_SECONDS: Final = 1.0
 # By the label that the policies protect, not by managed-by, which anybody may change.
 OURS: Final = names.SERVICE
 WATCHED: Final[tuple[tuple[Kind, str], ...]] = (
@@ -197,10 +198,11 @@ class Operator:
     def _probe(self, **_: Any) -> float:
         """Age of the last sweep in seconds; an operator that cannot read the cluster for long has to be restarted."""
         if not self._swept.is_set():
-            raise RuntimeError("the cluster has not been listed yet")
+            # Asked again soon: kopf's own pause is a minute, for which the pod would stay NotReady.
+            raise kopf.TemporaryError("the cluster has not been listed yet", delay=PROBE_SECONDS)
         age = time.monotonic() - self._last_sweep
         if age > 10 * SWEEP_SECONDS:
-            raise RuntimeError(f"the last list of the cluster is {age:.0f} s old")
+            raise kopf.TemporaryError(f"the last list of the cluster is {age:.0f} s old", delay=PROBE_SECONDS)
         return age
 
 
