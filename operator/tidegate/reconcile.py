@@ -279,6 +279,10 @@ class Reconciler:
                 why = f" by {names.RELEASE}: {given}" if given else " in its drain"
                 text = f"Pod {row['pod']}: {row['outcome']}{why}; nobody could count what was cut"
                 await self._tell(s, row["outcome"], text, warning=True)
+        drained = {row["name"] for row in before.get("pods") or []}
+        for row in after.get("pods") or []:
+            if row["state"] == names.SERVING and row["name"] not in drained:
+                await self._tell(s, "DrainedByOthers", f"Pod {row['name']}: {row['trouble']}", warning=True)
         rollout, past = after.get("rollout") or {}, before.get("rollout") or {}
         if rollout.get("finishedAt") and not past.get("finishedAt"):
             text = f"{after['targetRevision']} serves with {after['serving']} pods"

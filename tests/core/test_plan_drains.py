@@ -1,6 +1,7 @@
 """A drain that runs: when it is over, how it ended, and how the drained pod is paid for."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,7 @@ from core.stories import (
     unready,
     waiting,
 )
+from tidegate.api import names
 from tidegate.core import actions as a
 from tidegate.core.model import Pod, Reading, Snapshot, Trouble
 from tidegate.core.plan import plan
@@ -312,3 +314,32 @@ def test_while_a_template_changes_the_counts_of_all_replica_sets_decide():
     rs = seen(paid(2)[0])
     assert told(standing(rs, replace(rs, uid="second", replicas=1))) == []
     assert told(standing(rs, replace(rs, uid="second", replicas=0))) == ["delete v1-1"]
+
+
+NO_WORK = "nothing runs in it (CrashLoopBackOff)"
+RESTARTED = "its process is another one than the one that was told to drain"
+
+
+@pytest.mark.parametrize(
+    ("pod", "fields", "why"),
+    [
+        (crashing("v1-1"), {}, f"since {NO_WORK}"),
+        (starting("v1-1"), {}, "since its container has not started yet"),
+        (unready("v1-1"), {"state": "starting"}, "since it says that it is still starting"),
+        (replace(crashing("v1-1"), state=names.DRAINING, drain=record("v1-1")), {}, f"since {NO_WORK}"),
+        (draining("v1-1"), {"state": "sealed", "instance": "another"}, f"since {RESTARTED}"),
+        (draining("v1-1"), {"state": "sealed"}, ""),
+    ],
+    ids=["crash loop", "starting", "says that it starts", "crashed in its drain", "restarted", "drained"],
+)
+def test_what_ended_a_drain_is_told_where_it_was_not_its_requests(pod: Pod, fields: dict[str, Any], why: str):
+    assert only(middle(pod, says(pod, **{"at": NOW} | fields)), a.MarkDrained).why == why
+
+
+def test_a_spent_budget_is_told_with_what_kept_the_pod_from_answering():
+    pod = draining("v1-1", drain=record("v1-1", since=-BUDGET - 60))
+    s = middle(pod, says(pod))
+    assert only(s, a.MarkDrained).why == "since its budget is spent"
+    deaf = replace(s, troubles={"uid-v1-1": Trouble(NOW - 1, "timeout", "connected, but no answer in time")})
+    told_ = "since its budget is spent; it could not be asked (connected, but no answer in time)"
+    assert only(deaf, a.MarkDrained).why == told_

@@ -1,5 +1,6 @@
 """A rollout, step by step: each story is one moment and what is done in it."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -309,12 +310,25 @@ def test_an_answer_is_asked_for_before_a_victim_is_chosen():
 
 def test_an_answer_older_than_ten_seconds_is_asked_again():
     pods = several("v1", 3)
-    old = {p.name: says(p, at=NOW - 11) for p in pods}
+    old = {p.name: says(p, at=NOW - 6) for p in pods}
     s = story("v2", *pods, serving("v2-1"), readings=old)
     assert {q.uid for q in plan(s).questions} == {p.uid for p in pods}
-    assert told(story("v2", *pods, serving("v2-1"), readings={p.name: says(p, at=NOW - 10) for p in pods})) != []
+    assert told(story("v2", *pods, serving("v2-1"), readings={p.name: says(p, at=NOW - 5) for p in pods})) != []
 
 
 def test_the_digest_in_the_stories_is_the_operator_s():
     s = story("v1", *several("v1", 3))
     assert s.deployments[0].rendered == render.digest(render.Owner("shop", "chat", "uid-chat"), s.spec, "v1")
+
+
+@pytest.mark.parametrize("since", [NOW - 100, NOW - 3])
+def test_old_pods_that_said_that_they_start_are_asked_at_once_and_go_before_a_new_one_serves(since: float):
+    """Loading a model takes minutes, and their places may be the ones that the new pods need."""
+    pods = [unready(f"v1-{n}", unready_since=since) for n in (1, 2, 3)]
+    said = {p.name: says(p, "starting", at=NOW - 90, in_flight=0) for p in pods}
+    s = story("v2", *pods, homeless("v2-1"), readings=said)
+    assert (told(s), {q.uid for q in plan(s).questions}) == ([], {p.uid for p in pods})
+    now = {p.name: replace(said[p.name], at=NOW) for p in pods}
+    assert told(story("v2", *pods, homeless("v2-1"), readings=now)) == [f"drained v1-{n}: NoWork" for n in (1, 2, 3)]
+    begun = {p.name: says(p, "serving", at=NOW) for p in pods}
+    assert told(story("v2", *pods, homeless("v2-1"), readings=begun)) == []

@@ -259,8 +259,32 @@ def test_the_message_says_that_a_count_is_unknown_and_why():
     s = story("v2", *pods, readings={"v1-1": None})
     assert "it has not answered yet" in message(s)
     assert "its count is unknown (connection refused" in message(replace(s, troubles={"uid-v1-1": trouble}))
-    # A pod that answered before and does not any more is unknown too.
-    assert "its count is unknown" in message(replace(story("v2", *pods), troubles={"uid-v1-1": trouble}))
+    # A pod that answered before and does not any more is unknown too; what it said last is told as that.
+    heard = story("v2", *pods, readings={"v1-1": says(pods[0], in_flight=3, at=NOW - 20)})
+    text = message(replace(heard, troubles={"uid-v1-1": trouble}))
+    assert "its count is unknown (connection refused: nothing listens on that port; 20 s ago it was 3)" in text
+    nowhere = story("v2", draining("v1-1", contract_port=None), *pods[1:], readings={"v1-1": None})
+    assert "its count is unknown (where to ask it is not known)" in message(nowhere)
+
+
+def test_pods_whose_hook_was_taken_are_named_with_what_that_means():
+    pods = [*OLD[:2], serving("v1-3", hooked=False)]
+    verdict_, reason, text = conditions(story("v1", *pods))["InPodLockPartial"]
+    assert (verdict_, reason) == ("True", "PreStopAltered")
+    assert text.startswith("Pod v1-3 lacks the preStop hook that Tidegate rendered (1 in all)")
+    assert "its requests are cut" in text and "then set spec.rollout.restartedAt" in text
+    assert message(story("v1", *pods)) == text
+
+
+def test_a_rollout_whose_pods_nobody_knows_where_to_ask_says_so():
+    pods = [replace(p, contract_port=None) for p in (*OLD, serving("v2-1"))]
+    s = story("v2", *pods, readings=SILENT)
+    assert plan(s).actions == () and plan(s).questions == ()
+    _, reason, text = conditions(s)["DrainEndpointUnreachable"]
+    assert reason == "NoAnswer"
+    assert text.startswith("No pod is drained: at which port v1-1 is to be asked is not known")
+    assert "tidegate.dev/drain-unreachable: <reason>" in text
+    assert message(s) == text
 
 
 def test_the_message_names_three_draining_pods_and_counts_the_rest():

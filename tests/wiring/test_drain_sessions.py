@@ -100,6 +100,16 @@ async def test_sealed_under_another_id_is_no_end():
 
 
 @virtual
+async def test_one_that_does_not_take_the_drain_is_a_trouble():
+    """What it counts meanwhile is not about a drain: nobody may read it as if it went on."""
+    desk = Desk(Pod(alter=lambda r: replace(r, state="serving", drain_id=None)))
+    desk.want(order())
+    await asyncio.sleep(20)
+    assert (desk.trouble, desk.heard) == ("ignored", None)
+    assert 10 < desk.pod.named("start") <= 20 / 0.5 + 10
+
+
+@virtual
 async def test_sealed_before_the_propagation_time_is_a_trouble():
     desk = Desk(Pod(alter=lambda r: replace(r, state="sealed", in_flight=0)))
     desk.want(order())

@@ -170,9 +170,19 @@ def test_a_pod_on_the_host_s_network_has_no_address_to_call():
 def test_the_port_is_that_of_the_pod_s_own_hook_and_of_no_other_container():
     pod = raw()
     pod["spec"]["containers"][0]["lifecycle"] = {"preStop": {"httpGet": {"path": "/quit", "port": 1}}}
-    assert project.pod(pod).contract_port == 9901
+    assert (project.pod(pod).contract_port, project.pod(pod).hooked) == (9901, True)
     pod["spec"]["containers"][1]["lifecycle"] = {"preStop": {"exec": {"command": ["x"]}}}
-    assert project.pod(pod).contract_port is None
+    assert (project.pod(pod).contract_port, project.pod(pod).hooked) == (None, False)
+
+
+def test_a_hook_in_another_container_does_not_hold_the_serving_one():
+    """Both have it as rendered; a webhook that takes the serving container's leaves its SIGTERM to come at once."""
+    pod = raw()
+    sidecar, serving = pod["spec"]["containers"]
+    sidecar["lifecycle"] = serving.pop("lifecycle")
+    assert (project.pod(pod).contract_port, project.pod(pod).hooked) == (9901, False)
+    del pod["metadata"]["annotations"][names.CONTAINER]
+    assert project.pod(pod).hooked, "which one serves is not known, so nothing is claimed"
 
 
 def deployment(**meta: Any) -> dict[str, Any]:

@@ -57,6 +57,7 @@ class Reason(StrEnum):
     OWN_READINESS_PROBE = "OwnReadinessProbe"
     READINESS_BY_PORT = "ReadinessByPort"
     PRE_STOP_SLEEPS = "PreStopSleeps"
+    PRE_STOP_ALTERED = "PreStopAltered"
     SELECTOR_WITHOUT_STATE = "SelectorWithoutState"
     PORTS_BESIDE_GATEWAY = "PortsBesideGateway"
     FLAGS_MISSING = "FlagsMissing"

@@ -160,7 +160,7 @@ class Executor:
                 )
             case a.Restore(pod=pod):
                 await self._tell(s, "Undrained", f"Pod {pod} is wanted again and serves again")
-            case a.MarkDrained(pod=pod, outcome=outcome):
+            case a.MarkDrained(pod=pod, outcome=outcome, why=why):
                 log.info(
                     "service=%s/%s pod=%s drained outcome=%s cut=%s",
                     s.namespace,
@@ -170,13 +170,11 @@ class Executor:
                     outcome.cut,
                 )
                 cut = "unknown how many requests" if outcome.cut is None else f"{outcome.cut} requests"
-                why = next(
-                    (f" ({names.RELEASE}: {p.release})" for p in s.pods if p.uid == action.uid and p.release), ""
-                )
+                by = next((f" ({names.RELEASE}: {p.release})" for p in s.pods if p.uid == action.uid and p.release), "")
                 await self._tell(
                     s,
                     "Drained",
-                    f"Pod {pod}: {outcome.outcome}{why} after {outcome.seconds:.0f} s, {cut} cut",
+                    f"Pod {pod}: {outcome.outcome}{by} after {outcome.seconds:.0f} s, {cut} cut{why and f', {why}'}",
                     warning=outcome.cut != 0,
                 )
             case _:

@@ -79,9 +79,12 @@ def _children(store: Store, owner: render.Owner) -> Children:
 
 
 def _with_endpoint(pod: Pod, deployment: Deployment | None) -> Pod:
-    """The pod with the foreign endpoint of its revision, where it has one."""
-    found = revision.foreign_endpoint(deployment.source) if deployment is not None else None
-    return pod if found is None else replace(pod, foreign=found[0], contract_port=found[1])
+    """The pod with the endpoint of its revision, where its own hook does not tell: foreign, or altered underway."""
+    source = deployment.source if deployment is not None else ""
+    found = revision.foreign_endpoint(source)
+    if found is not None:
+        return replace(pod, foreign=found[0], contract_port=found[1], hooked=True)
+    return pod if pod.contract_port is not None else replace(pod, contract_port=revision.contract_port(source))
 
 
 def _child(

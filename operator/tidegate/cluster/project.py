@@ -43,7 +43,8 @@ def pod(raw: Raw) -> Pod:
         outcome=_outcome(annotations.get(names.OUTCOME)),
         release=annotations.get(names.RELEASE, "").strip(),
         version=meta.get("resourceVersion", ""),
-        contract_port=_contract_port(spec),
+        contract_port=_hook_port(spec.get("containers") or []),
+        hooked=_hook_port([c for c in spec.get("containers") or [] if serving in ("", c.get("name"))]) is not None,
     )
 
 
@@ -86,9 +87,9 @@ def _run(raw: Raw) -> str:
     return f"{raw.get('restartCount', 0)}/{running.get('startedAt') or ''}/{runtime_id}"
 
 
-def _contract_port(spec: Raw) -> int | None:
-    """The port of the preStop hook that the operator rendered into this very pod."""
-    for container in spec.get("containers") or []:
+def _hook_port(containers: list[Raw]) -> int | None:
+    """The port of the preStop hook that the operator rendered, in the first of these containers that has it."""
+    for container in containers:
         hook = ((container.get("lifecycle") or {}).get("preStop") or {}).get("httpGet") or {}
         if hook.get("path") == names.PRESTOP_PATH and isinstance(hook.get("port"), int):
             return int(hook["port"])

@@ -73,6 +73,8 @@ class MarkDrained:
     state: str
     record: DrainRecord | None
     outcome: OutcomeRecord
+    why: str = field(default="", compare=False)
+    """For people: what else than an end of its requests ended the drain."""
     version: str = field(default="", compare=False)
     """Set when the pod was found to hold no work: it may have started since."""
 

@@ -11,13 +11,13 @@ from tidegate.api import names
 from tidegate.api.conditions import ConditionType, DrainReason, Reason
 from tidegate.api.drain import OnExpiry
 
-from . import bystanders, foreign, lateness, template, times
+from . import bystanders, foreign, lateness, telling, template, times
 from .children import outdated
 from .estimate.survival import TARGET
 from .grace import drains_estimate
-from .model import DrainRecord, Pod
+from .model import Pod
 from .plan import Plan
-from .running import wanted_back
+from .running import astray, wanted_back
 from .view import View, by_age, failure
 
 
@@ -164,7 +164,7 @@ def _drain_detail(view: View) -> str:
             parts.append(f"Pod {pod.name} is wanted again and asked to serve")
             continue
         since = int(view.s.now - record.since)
-        work = _work(view, pod, record)
+        work = telling.work(view, pod, record)
         until = (
             f"at the latest at {times.clock(record.deadline)} it is let go"
             if record.deadline is not None
@@ -176,26 +176,13 @@ def _drain_detail(view: View) -> str:
     return text if not text or all(p.uid in back for p in view.draining) else f"{text}. Then the next step follows"
 
 
-def _work(view: View, pod: Pod, record: DrainRecord) -> str:
-    """What a draining pod holds, as far as it is known."""
-    reading, trouble = view.s.readings.get(pod.uid), view.s.troubles.get(pod.uid)
-    if trouble is not None:
-        return f"its count is unknown ({trouble.detail})"
-    if reading is None or reading.at < record.since:
-        # Asked before it was withdrawn: by now it may hold anything.
-        return "it has not answered yet"
-    if reading.in_flight is None:
-        return "its endpoint does not count, so how many requests are in flight is unknown"
-    oldest = f", the oldest {int(reading.oldest_seconds)} s old" if reading.oldest_seconds else ""
-    return f"{reading.in_flight} requests in flight{oldest}"
-
-
 def _next(view: View) -> str:
     revision = view.target.revision if view.target else None
     waiting = [p for p in view.target_pods if p.state == names.SERVING and not p.ready]
     if waiting:
         pod = by_age(waiting)[0]
-        why = failure(pod) or pod.unschedulable
+        said = astray(view, pod)
+        why = failure(pod) or pod.unschedulable or (telling.stray(said) if said is not None else "")
         return f"Waiting for pod {pod.name} to be Ready{f' ({why})' if why else ''}"
     going = [p for p in view.s.pods if p.terminating]
     if going and view.amounts.surge == 0:
@@ -250,6 +237,9 @@ def _further(plan: Plan) -> Iterable[Condition]:
     if endpoint is not None and not endpoint.serves_as_hook:
         text = foreign.lock_is_partial(endpoint, view.grace)
         yield Condition(ConditionType.IN_POD_LOCK_PARTIAL, True, Reason.PRE_STOP_SLEEPS, text)
+    altered = [p for p in view.alive if not p.hooked]
+    if altered:
+        yield Condition(ConditionType.IN_POD_LOCK_PARTIAL, True, Reason.PRE_STOP_ALTERED, telling.altered(altered))
     container = template.serving_container(s.spec)
     if container is not None and template.readiness_ignores_drains(s.spec, container):
         verdict = _own_readiness(container["name"]) if endpoint is None else foreign.not_drain_aware(container["name"])
@@ -304,14 +294,17 @@ def _overdue_text(view: View, pod: Pod) -> str:
     stops = "it is held and " + ("stays until then" if scaled else "the rollout stops here")
     back = "raise spec.replicas again" if scaled else "push the old revision again"
     return (
-        f"{told}: {_work(view, pod, record)}; {stops}. Raise spec.drain.budgetSeconds to wait on, {back} to keep the "
-        "pod, or let it go with what it holds: set spec.drain.onExpiry: Release, or for this pod alone: kubectl "
+        f"{told}: {telling.work(view, pod, record)}; {stops}. Raise spec.drain.budgetSeconds to wait on, {back} to keep "
+        "the pod, or let it go with what it holds: set spec.drain.onExpiry: Release, or for this pod alone: kubectl "
         f"annotate pod {pod.name} {names.RELEASE}='your reason'"
     )
 
 
 def _unreachable(view: View) -> str:
     pods = [p for p in view.alive if p.uid in view.s.troubles and p.ip]
+    lost = [p for p in view.alive if p.ip and not p.askable]
+    if lost and not pods:
+        return telling.no_port(lost)
     if not pods:
         call = next((foreign.asked_by(p) for p in by_age(view.alive)), "GET /drain")
         return f"No pod has answered {call}; no pod is drained"

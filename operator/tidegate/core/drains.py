@@ -7,7 +7,7 @@ from typing import Final
 from tidegate.api.conditions import DrainReason, Outcome
 from tidegate.api.drain import OnExpiry
 
-from . import counting
+from . import counting, telling
 from .actions import Action, DrainOrder, MarkDrained, Redate, Restore
 from .model import DrainRecord, OutcomeRecord, Pod, Reading
 from .view import View
@@ -56,7 +56,7 @@ def advance(view: View, pod: Pod, *, undo: bool) -> tuple[list[Action], DrainOrd
     if ended is not None:
         # A pod found without work may have started since; one that said it is sealed stays so.
         version = pod.version if view.holds_no_work(pod) else ""
-        return [MarkDrained(pod.name, pod.uid, pod.state, record, ended, version)], None
+        return [MarkDrained(pod.name, pod.uid, pod.state, record, ended, telling.why(view, pod, ended), version)], None
     if undo:
         reading = view.s.readings.get(pod.uid)
         if reading is not None and reading.state == "serving" and reading.at >= record.since:

@@ -101,6 +101,13 @@ class Pod:
     differ."""
     foreign: Foreign | None = None
     """The drain endpoint of a pod that does not speak the contract."""
+    hooked: bool = True
+    """Whether its serving container has the preStop hook that the operator rendered."""
+
+    @property
+    def askable(self) -> bool:
+        """Whether it is known where to ask it."""
+        return bool(self.ip and self.contract_port)
 
     @property
     def ready(self) -> bool:

@@ -90,9 +90,14 @@ def foreign_endpoint(source: str) -> tuple[Foreign, int | None] | None:
     spec = spec_of(source)
     if spec is None or spec.drain.native.foreign is None:
         return None
-    container = template.serving_container(spec)
-    port = None if container is None else template.port_number(container, spec.drain.native.port)
-    return spec.drain.native.foreign, port
+    return spec.drain.native.foreign, contract_port(source)
+
+
+def contract_port(source: str) -> int | None:
+    """Where the pods of a revision are asked, by its source; None when that cannot be read any more."""
+    spec = spec_of(source)
+    container = None if spec is None else template.serving_container(spec)
+    return None if spec is None or container is None else template.contract_port(spec, container)
 
 
 def name_hash(wanted: str, taken: Iterable[str]) -> str:

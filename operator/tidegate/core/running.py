@@ -6,6 +6,7 @@ from tidegate.api.conditions import DrainReason
 from . import drains, victims
 from .actions import Withdraw
 from .draft import POLL_SECONDS, Draft
+from .model import Pod, Reading
 from .view import View, by_age
 
 
@@ -34,8 +35,8 @@ def strays(draft: Draft) -> None:
         if not heard or max(heard) < pod.unready_since:
             draft.questions.extend(victims.questions(view, [pod]))
             continue
-        reading = view.s.readings.get(pod.uid)
-        if reading is None or reading.state not in ("draining", "sealed"):
+        reading = astray(view, pod)
+        if reading is None:
             continue
         if reading.state == "draining" and reading.drain_id:
             order = drains.order(view, pod, drains.foreign(pod, reading), undo=True)
@@ -43,6 +44,15 @@ def strays(draft: Draft) -> None:
         else:
             record = drains.begin(view, pod, DrainReason.MANUAL)
             draft.actions.append(Withdraw(pod.name, pod.uid, record, pod.version))
+
+
+def astray(view: View, pod: Pod) -> Reading | None:
+    """What a pod said that is labelled serving and drains all the same, by somebody else's will."""
+    if pod.state != names.SERVING or pod.unready_since is None or view.holds_no_work(pod):
+        return None
+    reading = view.s.readings.get(pod.uid)
+    drains_ = reading is not None and reading.state in ("draining", "sealed") and reading.at >= pod.unready_since
+    return reading if drains_ else None
 
 
 def wanted_back(view: View) -> set[str]:

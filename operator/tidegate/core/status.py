@@ -11,10 +11,11 @@ from typing import Any, Final
 from tidegate.api import names
 from tidegate.api.conditions import ConditionStatus, ConditionType, DrainReason, Outcome, Phase
 
-from . import bound, conditions, eta, times
+from . import bound, conditions, eta, telling, times
 from .grace import drains_estimate
 from .model import OutcomeRecord, Snapshot
 from .plan import Plan
+from .running import astray
 from .view import View
 
 KEPT_OUTCOMES: Final = 10
@@ -123,6 +124,8 @@ def _pods(view: View) -> list[Document]:
         if trouble is not None:
             row["trouble"] = trouble.detail
         rows.append(row)
+    strays = ((p, astray(view, p)) for p in sorted(view.alive, key=lambda p: p.name))
+    rows += [{"name": p.name, "state": p.state, "trouble": telling.stray(said)} for p, said in strays if said]
     return rows
 
 

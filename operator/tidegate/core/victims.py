@@ -28,6 +28,8 @@ class Candidates:
     unready: tuple[Pod, ...]
     """Take no traffic, may still work."""
     serving: tuple[Pod, ...]
+    starting: tuple[Pod, ...] = ()
+    """Said when they were last asked that they are starting: they hold no work if that is still so."""
 
     @property
     def asked(self) -> tuple[Pod, ...]:
@@ -56,11 +58,13 @@ def surplus_while_paused(view: View) -> Candidates:
 
 
 def _sort(view: View, reason: DrainReason, pods: Iterable[Pod]) -> Candidates:
-    empty, unready, serving = [], [], []
+    empty, unready, serving, starting = [], [], [], []
     for pod in pods:
         if view.holds_no_work(pod):
             empty.append(pod)
         elif not pod.ready:
+            said = view.s.readings.get(pod.uid)
+            starting += [pod] if said is not None and said.state == "starting" else []
             # A readiness that flaps for a moment is no reason to take a pod away.
             if pod.unready_since is None or view.s.now - pod.unready_since >= UNREADY_SECONDS:
                 unready.append(pod)
@@ -68,7 +72,7 @@ def _sort(view: View, reason: DrainReason, pods: Iterable[Pod]) -> Candidates:
             serving.append(pod)
     # Of an abandoned revision first: the newest have the least to lose.
     unready.sort(key=lambda p: (-p.created, p.name))
-    return Candidates(reason, tuple(empty), tuple(unready), tuple(serving))
+    return Candidates(reason, tuple(empty), tuple(unready), tuple(serving), tuple(starting))
 
 
 def questions(view: View, pods: Iterable[Pod]) -> tuple[Question, ...]:
@@ -79,7 +83,7 @@ def questions(view: View, pods: Iterable[Pod]) -> tuple[Question, ...]:
         failed = view.s.troubles.get(pod.uid)
         heard = [answer.at for answer in (said, failed) if answer is not None]
         old = all(view.s.now - at > FRESH_SECONDS for at in heard)
-        if old and pod.ip and pod.contract_port:
+        if old and pod.askable and pod.contract_port:
             run = pod.container.run if pod.foreign is not None else ""
             asked.append(Question(pod.uid, pod.ip, pod.contract_port, pod.foreign, run))
     return tuple(asked)

@@ -15,8 +15,9 @@ from .amounts import Amounts
 from .grace import GracePeriod, grace_period
 from .model import ContainerStatus, Deployment, Pod, Snapshot
 
-FRESH_SECONDS: Final = 10.0
-"""A reading older than this does not choose victims."""
+FRESH_SECONDS: Final = 5.0
+"""A reading older than this does not choose victims. Longer than a call may take, or a slow pod would be asked for
+ever; no longer than that, since a pod that was asked as it started says nothing about what it holds now."""
 
 SCHEDULER_SECONDS: Final = 10.0
 """The scheduler's longest backoff (podMaxBackoffSeconds): a free place is not taken before."""
@@ -202,13 +203,21 @@ class View:
 
     def holds_no_work(self, pod: Pod) -> bool:
         """Unknown is never zero: only a container that does not run or has not started proves an empty pod."""
-        if not pod.any_running or not pod.container.running or not pod.container.started:
-            return True
+        return bool(self.why_empty(pod))
+
+    def why_empty(self, pod: Pod) -> str:
+        """What proves that the pod holds no work; empty when it may hold some."""
+        c = pod.container
+        if not pod.any_running or not c.running:
+            why = c.waiting_reason or ("" if c.exit_code is None else f"exited with code {c.exit_code}")
+            return f"nothing runs in it{f' ({why})' if why else ''}"
+        if not c.started:
+            return "its container has not started yet"
         if pod.gateway is not None and not pod.gateway.running:
-            # Whatever came through it ended with it.
-            return True
+            return "its gateway does not run, and whatever came through it ended with it"
         reading = self.s.readings.get(pod.uid)
-        return reading is not None and reading.state == "starting" and self.s.now - reading.at <= 1 and not pod.ready
+        said = reading is not None and reading.state == "starting" and self.s.now - reading.at <= 1
+        return "it says that it is still starting" if said and not pod.ready else ""
 
     @cached_property
     def failing(self) -> list[Pod]:

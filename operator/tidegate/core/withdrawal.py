@@ -2,7 +2,7 @@
 
 from tidegate.api.conditions import DrainReason
 
-from . import drains, victims
+from . import drains, telling, victims
 from .actions import MarkDrained, Withdraw
 from .draft import POLL_SECONDS, Draft
 from .view import View, by_age
@@ -16,6 +16,8 @@ def shrink(draft: Draft) -> None:
         rollout = group.reason is DrainReason.ROLLOUT
         limit = len(group.asked) + len(group.empty) if rollout else surplus
         limit -= release_empty(draft, group, limit)
+        # Whoever still starts waits for nobody: it is asked now, not when its turn to drain comes.
+        draft.questions.extend(victims.questions(view, group.starting))
         if draft.counting or limit <= 0:
             # What holds no work goes first and alone, so that the counts below stay true.
             return
@@ -41,7 +43,8 @@ def release_empty(draft: Draft, group: victims.Candidates, limit: int) -> int:
     for pod in chosen:
         record = drains.begin(view, pod, group.reason)
         ended = drains.no_work(view, record)
-        draft.actions.append(MarkDrained(pod.name, pod.uid, pod.state, None, ended, pod.version))
+        why = telling.why(view, pod, ended)
+        draft.actions.append(MarkDrained(pod.name, pod.uid, pod.state, None, ended, why, pod.version))
     return len(chosen)
 
 
@@ -59,14 +62,14 @@ def withdraw(draft: Draft, group: victims.Candidates, limit: int, spare: int) ->
         return 0
     asked = group.unready * (unready > 0) + group.serving * (serving > 0)
     open_questions = victims.questions(view, asked)
-    draft.questions.extend(open_questions)
+    draft.questions.extend(q for q in open_questions if q not in draft.questions)
     if not victims.reachable(view):
         # An answer of any running pod will do: the candidates left may be just those that are broken.
         candidates = {p.uid for p in asked}
         others = [p for p in view.serving if p.uid not in candidates]
         draft.questions.extend(victims.questions(view, others))
         # While they are asked again the last answers stand, so that the condition does not flap.
-        draft.unreachable = all(p.uid in view.s.troubles for p in (*asked, *others))
+        draft.unreachable = all(p.uid in view.s.troubles or not p.askable for p in (*asked, *others))
         draft.wake.append(POLL_SECONDS)
         return 0
     if open_questions:

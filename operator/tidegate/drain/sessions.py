@@ -185,7 +185,7 @@ class Sessions:
                         lambda k: self._talk.wait(address, k, sequence, self._now()),  # noqa: B023
                     )
                 reading = replace(reading, at=self._now())
-                self._check(order, last, reading)
+                self._check(order, last, reading, just_told=not told)
             except PodTrouble as trouble:
                 self._failed(key, order.uid, trouble)
                 self._wake(key)
@@ -208,7 +208,10 @@ class Sessions:
             if self._now() - began < least:
                 await asyncio.sleep(least)
 
-    def _check(self, order: DrainOrder, last: Reading | None, reading: Reading) -> None:
+    def _check(self, order: DrainOrder, last: Reading | None, reading: Reading, *, just_told: bool) -> None:
+        if just_told and reading.drain_id != order.record.id:
+            other = "it drains under an id that is not ours"
+            raise PodTrouble("ignored", other if reading.drain_id else "it was told to drain and does not")
         if reading.state == "sealed" and reading.at - order.record.since < order.propagation_seconds:
             raise PodTrouble("contradiction", "it says sealed before the propagation time is over")
         if last is not None and last.instance == reading.instance and reading.sequence < last.sequence:
