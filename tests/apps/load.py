@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import collections
 import contextlib
+import itertools
 import json
 import random
 import signal
@@ -58,8 +59,8 @@ class Load:
     """Starts the streams that the options ask for and judges each."""
 
     def __init__(self, options: argparse.Namespace, out: list[TextIO]) -> None:
-        url = urlsplit(options.url)
-        self._target = Target(url.hostname or "", url.port or 80, options.idle_timeout)
+        urls = [urlsplit(url) for url in options.url]
+        self._targets = itertools.cycle([Target(u.hostname or "", u.port or 80, options.idle_timeout) for u in urls])
         self._options = options
         self._out = out
         self._random = random.Random(options.seed)
@@ -108,7 +109,7 @@ class Load:
 
     async def _worker(self) -> None:
         """Closed loop: one stream after another, at the start spread a little so that not all end at once."""
-        client = Client(self._target, keep_alive=self._options.keep_alive)
+        client = Client(next(self._targets), keep_alive=self._options.keep_alive)
         await self._pause(self._random.uniform(0, 0.5))
         while self._more():
             if not await self._one(client):
@@ -117,7 +118,7 @@ class Load:
         client.close()
 
     async def _one_new(self) -> None:
-        await self._one(Client(self._target, keep_alive=False))
+        await self._one(Client(next(self._targets), keep_alive=False))
 
     async def _arrivals(self, rate: float, start: Callable[[], Coroutine[None, None, None]]) -> None:
         """Open loop: start on schedule whatever the others do; ends when all it started have ended."""
@@ -161,7 +162,7 @@ class Load:
     async def _probe(self) -> None:
         """One short request on a connection of its own; written down only if it fails."""
         exchange = Exchange(f"{self._run}-probe-{self._random.getrandbits(48):012x}", 1, 0)
-        result, by, status = await self._judge(Client(self._target, keep_alive=False), exchange, stream=False)
+        result, by, status = await self._judge(Client(next(self._targets), keep_alive=False), exchange, stream=False)
         self._counts.probes[result] += 1
         if by is not None:
             self._counts.probes_by[by] += 1
@@ -203,7 +204,7 @@ def span(text: str) -> tuple[float, float]:
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m apps.load", description=__doc__.split("\n\n")[0])
     add = parser.add_argument
-    add("--url", required=True, help="http://HOST[:PORT] of the Service")
+    add("--url", required=True, action="append", help="http://HOST[:PORT] of the Service; of several, in turn")
     add("--streams", type=int, default=10, help="closed loop: so many streams at once")
     add("--arrival", type=float, help="open loop instead: so many new connections a second")
     add("--seconds", type=span, default=(5.0, 60.0), help="length of a stream, MIN-MAX, drawn evenly")

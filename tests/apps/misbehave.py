@@ -3,13 +3,14 @@
 from dataclasses import dataclass, field
 
 WITHOUT_VALUE = frozenset({
-    "ignore-drain", "lie-zero", "lie-negative", "lie-early", "sequence-falls", "hang", "status-500", "status-404",
-    "rubbish", "endless", "redirect", "foreign-id", "crash-at-start", "never-ready", "flap", "stall-streams",
-    "exit-on-sigterm",
+    "ignore-drain", "lie-zero", "lie-sealed", "lie-id", "lie-negative", "lie-early", "sequence-falls", "hang",
+    "status-500", "status-404", "rubbish", "endless", "redirect", "foreign-id", "crash-at-start", "never-ready", "flap",
+    "stall-streams", "exit-on-sigterm",
 })  # fmt: skip
 WITH_SECONDS = frozenset({"crash-after", "slow-start"})
 FLAP_PROBES = 3
 """`flap` is ready for so many probes and then not for as many, however far apart a busy kubelet sends them."""
+FALLS_FROM = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +45,14 @@ class Misbehaviour:
                 "oldestSeconds": 0.0,
                 "agesSeconds": [],
             }
+        if "lie-sealed" in self and answer["drainId"] is not None:
+            answer["state"] = "sealed"
+        if "lie-id" in self and answer["drainId"] is not None:
+            answer["drainId"] = "somebody-elses"
         if "lie-negative" in self:
             answer |= {"inFlight": -1, "streams": -1}
         if "sequence-falls" in self:
             sequence = answer["sequence"]
             assert isinstance(sequence, int)
-            answer["sequence"] = sequence - calls
+            answer["sequence"] = FALLS_FROM + sequence - calls
         return answer

@@ -59,13 +59,19 @@ async def test_lies_about_the_state(tmp_path: Path) -> None:
         await tell(s, "sequence-falls")
         sequences = [(await s.state())["sequence"] for _ in range(3)]
         assert sequences == sorted(sequences, reverse=True)
-        assert len(set(sequences)) == 3
+        assert len(set(sequences)) == 3 and sequences[-1] > 0
         await tell(s, "lie-negative")
         assert (await s.state())["inFlight"] == -1
         await tell(s, "lie-zero")
         assert (await s.state())["state"] == "serving"
         lie = await s.drain()
         assert (lie["state"], lie["inFlight"], lie["drainId"]) == ("sealed", 0, "d")
+        await tell(s, "lie-sealed")
+        lie = await s.state()
+        assert (lie["state"], lie["inFlight"], lie["drainId"]) == ("sealed", 1, "d")
+        await tell(s, "lie-id")
+        lie = await s.state()
+        assert (lie["state"], lie["inFlight"], lie["drainId"]) == ("draining", 1, "somebody-elses")
         await tell(s, "")
         assert ((await s.state())["state"], (await s.state())["inFlight"]) == ("draining", 1)
         stream.cancel()

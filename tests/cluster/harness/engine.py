@@ -48,6 +48,7 @@ class Clients(Load):
     streams: int = 2
     tokens: str = "100-400"
 
-    def container(self, url: str, out: str) -> Object:
+    def container(self, urls: tuple[str, ...], out: str) -> Object:
+        (url,) = urls
         arguments = ["--url", url, "--streams", str(self.streams), "--tokens", self.tokens, "--out", out, *self.options]
         return {"image": f"{ENGINE}:v1", "command": ["python", "-m", "engine.clients", *arguments]}

@@ -24,6 +24,7 @@ PODS = "api/v1/namespaces/{}/pods"
 EVENTS = "api/v1/namespaces/{}/events"
 SERVICES = "api/v1/namespaces/{}/services"
 DEPLOYMENTS = "apis/apps/v1/namespaces/{}/deployments"
+SLICES = "apis/discovery.k8s.io/v1/namespaces/{}/endpointslices"
 REPLICASETS = "apis/apps/v1/namespaces/{}/replicasets"
 LLMSERVICES = "apis/tidegate.dev/v1alpha1/namespaces/{}/llmservices"
 
@@ -88,6 +89,11 @@ class Kube:
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None, **params: str) -> httpx.Response:
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         return self._http.request(method, f"/{path}", json=body, params=params, headers={"Content-Type": kind})
+
+    def post_text(self, path: str, text: str) -> None:
+        """To an endpoint of a pod's own, through the API server's proxy."""
+        answer = self._http.post(f"/{path}", content=text.encode())
+        assert answer.is_success, f"POST {path}: {answer.status_code} {answer.text}"
 
     def get(self, path: str, **params: str) -> Object | None:
         """The object, None if there is none."""

@@ -34,7 +34,10 @@ class LoadResult:
 
 @dataclass(slots=True)
 class Load:
-    """Streams to http://ClusterIP of a Service from `start` to `stop`, or as `options` of apps.load say otherwise."""
+    """Streams to http://ClusterIP of a Service from `start` to `stop`, or as `options` of apps.load say otherwise.
+
+    With `pod_ips` they go to these pods in turn and to no other, as those of a router that has chosen them.
+    """
 
     namespace: Namespace
     service: str
@@ -42,25 +45,28 @@ class Load:
     seconds: str = "2-8"
     rate: float = 5
     options: tuple[str, ...] = ()
+    pod_ips: tuple[str, ...] = ()
     name: str = field(default_factory=lambda: f"load-{secrets.token_hex(3)}")
 
-    def container(self, url: str, out: str) -> Object:
+    def container(self, urls: tuple[str, ...], out: str) -> Object:
         """The program that makes the streams and writes its lines to `out`."""
         arguments = [
-            *("--url", url, "--streams", str(self.streams), "--seconds", self.seconds, "--rate", str(self.rate)),
+            *(f"--url={url}" for url in urls),
+            *("--streams", str(self.streams), "--seconds", self.seconds, "--rate", str(self.rate)),
             *("--progress", "1", "--out", out, *self.options),
         ]
         return {"image": f"{IMAGE}:v1", "command": ["python", "-m", "apps.load", *arguments]}
 
     def start(self) -> Self:
-        url = f"http://{self.namespace.cluster_ip(self.service)}:80"
+        pinned = tuple(f"http://{ip}:8000" for ip in self.pod_ips)
+        urls = pinned or (f"http://{self.namespace.cluster_ip(self.service)}:80",)
         container = {
             "name": "load",
             "imagePullPolicy": "IfNotPresent",
             # Most of the machine's work is here; a starved client holds fewer streams than it was told to.
             "resources": {"requests": {"cpu": "400m"}},
             "volumeMounts": [{"name": "logs", "mountPath": LOGS}],
-        } | self.container(url, f"{LOGS}/clients/{self.name}.jsonl")
+        } | self.container(urls, f"{LOGS}/clients/{self.name}.jsonl")
         spec = {
             "restartPolicy": "Never",
             "automountServiceAccountToken": False,

@@ -5,9 +5,9 @@ import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from .audit import OPERATOR, Audit
+from .inside import processes
 from .kube import CHECKOUT, PODS, Kube, Object, eventually
 
 NAMESPACE, NAME = "tidegate-system", "tidegate-operator"
@@ -75,7 +75,7 @@ class Operator:
 
     def processes(self) -> list[int]:
         """The process ids, for a SIGKILL at a moment of the test's own choice."""
-        return [pid for pod in self._pods() for pid in _processes(pod["metadata"]["uid"])]
+        return [pid for pod in self._pods() for pid in processes(pod["metadata"]["uid"], b"tidegate")]
 
     def stop(self) -> None:
         """Scale it to 0 and wait until no process is left. `start` brings it back."""
@@ -131,18 +131,3 @@ def _is_running(pod: Object) -> bool:
 
 def _restarts(pod: Object) -> int:
     return sum(s["restartCount"] for s in (pod.get("status") or {}).get("containerStatuses") or [])
-
-
-def _processes(uid: str) -> list[int]:
-    """The operator's processes on this machine: in the pod's cgroup, and not its sandbox."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            inside = uid in (entry / "cgroup").read_text().replace("_", "-")
-            ours = inside and b"tidegate" in (entry / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if ours:
-            found.append(int(entry.name))
-    assert found, "the operator's process is not on this machine: it cannot be killed from here"
-    return found

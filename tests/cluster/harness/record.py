@@ -9,9 +9,10 @@ from typing import Any
 
 from tidegate.api import names
 
-from .kube import DEPLOYMENTS, PODS, Kube, Object, eventually, kubectl_command
+from .kube import DEPLOYMENTS, PODS, SLICES, Kube, Object, eventually, kubectl_command
 
 Test = Callable[[Object], bool]
+SLICE = "EndpointSlice"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -28,6 +29,8 @@ class Event:
         return str(self.object["metadata"]["name"])
 
     def __repr__(self) -> str:
+        if self.kind == SLICE:
+            return f"{self.version} {self.type} {self.kind} {self.name} of {sorted(listed(self.object))}"
         status, ready = state(self.object), "Ready" if is_ready(self.object) else "not Ready"
         more = f" state={status} {ready}" if self.kind == "Pod" else f" replicas={self.object['spec'].get('replicas')}"
         return f"{self.version} {self.type} {self.kind} {self.name}{more}{' terminating' * is_going(self.object)}"
@@ -79,12 +82,22 @@ def exists(pod: Object) -> bool:
     return True
 
 
+def listed(item: Object) -> set[str]:
+    """Uids of the pods to which the Service of this slice sends new connections."""
+    ready = (e for e in item.get("endpoints") or [] if (e.get("conditions") or {}).get("ready"))
+    return {str(e["targetRef"]["uid"]) for e in ready if "targetRef" in e}
+
+
 class Record:
-    """Pods and Deployments that `labels` select, from the moment of its making until `close`."""
+    """Pods, Deployments and EndpointSlices that `labels` select, from the moment of its making until `close`.
+
+    A slice carries the labels of its Service.
+    """
 
     def __init__(self, kube: Kube, namespace: str, labels: str) -> None:
         self._kube, self._labels = kube, labels
-        self._paths = {"Pod": PODS.format(namespace), "Deployment": DEPLOYMENTS.format(namespace)}
+        paths = {"Pod": PODS, "Deployment": DEPLOYMENTS, SLICE: SLICES}
+        self._paths = {kind: path.format(namespace) for kind, path in paths.items()}
         self._events: list[Event] = []
         self._first: dict[str, dict[str, Object]] = {}
         self._newest: dict[str, dict[str, Object]] = {}
@@ -184,6 +197,29 @@ class Record:
         """Names of the pods that were withdrawn, in order."""
         found = (e.name for e in self.events("Pod") if state(e.object) == names.DRAINING)
         return list(dict.fromkeys(found))
+
+    def routed(self) -> set[str]:
+        """Names of the pods that get new connections by what is known last."""
+        uids = set().union(*(listed(item) for item in self._newest[SLICE].values()))
+        return {name for name, pod in self._newest["Pod"].items() if pod["metadata"]["uid"] in uids}
+
+    def unroutable(self) -> list[Event]:
+        """Each event by which a pod began to be Ready and serving and that no slice answered before it was over.
+
+        What is not over is asked of the last slices there are, so nothing may be about to change.
+        """
+        slices, open_, found = dict(self._first[SLICE]), dict[str, Event](), []
+        for event in self.events():
+            uid = event.object["metadata"]["uid"]
+            if event.kind == SLICE:
+                slices[event.name] = event.object if event.type != "DELETED" else {}
+            elif event.kind == "Pod" and event.type != "DELETED" and is_serving(event.object):
+                open_.setdefault(uid, event)
+            elif uid in open_:
+                found.append(open_.pop(uid))
+            routed = set().union(*map(listed, slices.values()))
+            open_ = {uid: event for uid, event in open_.items() if uid not in routed}
+        return found + list(open_.values())
 
 
 MakeRecord = Callable[[str], Record]

@@ -16,7 +16,9 @@ PORTS = [{"name": "http", "containerPort": 8000}, {"name": "admin", "containerPo
 LOGS = "/logs"
 
 
-def pod_template(namespace_logs: str, tag: str, env: dict[str, str], labels: dict[str, str]) -> Object:
+def pod_template(
+    namespace_logs: str, tag: str, env: dict[str, str], labels: dict[str, str], cpu: str = "100m"
+) -> Object:
     """The test application with its log on the node, where it outlives the pod."""
     values = {"VERSION": tag, "LOG_DIR": f"{LOGS}/pods"} | env
     return {
@@ -32,7 +34,7 @@ def pod_template(namespace_logs: str, tag: str, env: dict[str, str], labels: dic
                     "ports": PORTS,
                     "env": [{"name": key, "value": value} for key, value in values.items()],
                     # Its share of a busy machine: starved, it would fail probes and tests would judge the machine.
-                    "resources": {"requests": {"cpu": "100m", "memory": "32Mi"}},
+                    "resources": {"requests": {"cpu": cpu, "memory": "32Mi"}},
                     "volumeMounts": [{"name": "logs", "mountPath": LOGS}],
                 }
             ],
@@ -88,6 +90,7 @@ class Service:
     image: str | None = None
     pod: Object = field(default_factory=dict)
     limits: Object = field(default_factory=dict)
+    cpu: str = "100m"
 
     @property
     def labels(self) -> str:
@@ -95,7 +98,7 @@ class Service:
         return f"{names.SERVICE}={self.name}"
 
     def manifest(self) -> Object:
-        template = pod_template(str(self.namespace.directory), self.tag, self.env, {})
+        template = pod_template(str(self.namespace.directory), self.tag, self.env, {}, self.cpu)
         template["spec"] |= self.pod
         (container,) = template["spec"]["containers"]
         if self.limits:
