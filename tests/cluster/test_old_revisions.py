@@ -1,0 +1,180 @@
+"""Old revisions that are not well, on a real cluster: what runs nothing goes at once, what still generates is waited
+for, and what is lost in the middle of its drain is said to be lost."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from cluster.harness import inside
+from cluster.harness.audit import Audit
+from cluster.harness.kube import PODS, Object, eventually
+from cluster.harness.load import Load
+from cluster.harness.operator import Operator
+from cluster.harness.record import MakeRecord, Record, is_ready, is_serving, is_standing, state
+from cluster.harness.service import Namespace, Service
+from tidegate.api import names
+from tidegate.api.conditions import ConditionType, Outcome, Reason
+
+STARTING = {"START_SECONDS": "3600"}
+NOTHING_RUNS: dict[str, tuple[Object, tuple[str, ...]]] = {
+    "crash loop": (
+        {"env": {"MISBEHAVE": "crash-at-start"}},
+        # Whichever it is in at that moment.
+        ("nothing runs in it (CrashLoopBackOff)", "nothing runs in it (exited", "its container has not started yet"),
+    ),
+    "still starting, as its pods say": ({"env": STARTING}, ("it says that it is still starting",)),
+    "still starting, as the startup probe says": (
+        {"env": STARTING, "more": {"probes": {"startup": {"path": "/readyz"}}}},
+        ("its container has not started yet",),
+    ),
+}
+
+
+@pytest.mark.parametrize("way", NOTHING_RUNS)
+def test_where_nothing_runs_the_fix_rolls_at_once_and_says_why(
+    operator: Operator, namespace: Namespace, record: MakeRecord, way: str
+) -> None:
+    """There is nothing to protect, so no old pod waits for a new one that serves, and none drains."""
+    conduct, reasons = NOTHING_RUNS[way]
+    service = Service(namespace, replicas=2).apply(**conduct)
+    broken = eventually("its pods stand", lambda: names_of(service) if len(service.pods()) == 2 else None)
+    if way == "crash loop":
+        eventually("it is Stalled", lambda: is_stalled(service))
+    else:
+        eventually("their containers run", lambda: all(runs(pod) for pod in service.pods()))
+    watched = record(service.labels)
+    service.apply(env={}, tag="v2", more={})
+    service.wait_settled()
+    watched.catch_up()
+
+    assert watched.drained_pods() == [], "nothing runs in these pods, yet they were drained"
+    rows = {row["pod"]: (row["outcome"], row["cut"]) for row in service.status["outcomes"]}
+    assert rows == dict.fromkeys(broken, (Outcome.NO_WORK, 0))
+    assert_at_once(watched, broken)
+    said = {event["message"].split()[1].rstrip(":"): event["message"] for event in namespace.events("Drained")}
+    assert said.keys() == set(broken)
+    assert all(any(f"since {why}" in text for why in reasons) for text in said.values()), said
+
+
+def names_of(service: Service) -> list[str]:
+    return [pod["metadata"]["name"] for pod in service.pods()]
+
+
+def runs(pod: Object) -> bool:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or []
+    return bool(statuses) and all("running" in status["state"] for status in statuses)
+
+
+def is_stalled(service: Service) -> bool:
+    stalled = service.condition(ConditionType.STALLED)
+    return stalled is not None and stalled["reason"] == Reason.NEW_REVISION_FAILED
+
+
+def assert_at_once(record: Record, broken: list[str]) -> None:
+    """All of them are let go before any pod of the fix is Ready."""
+    first_ready = min(e.version for e in record.events("Pod") if e.name not in broken and is_ready(e.object))
+    let_go = {e.name: e.version for e in reversed(record.events("Pod")) if state(e.object) == names.DRAINED}
+    assert let_go.keys() == set(broken)
+    late = {name for name, version in let_go.items() if version > first_ready}
+    assert late == set(), "they waited for a pod of the fix to be Ready"
+
+
+def misbehave(service: Service, pod: Object, ways: str) -> None:
+    """Turn a running pod's conduct."""
+    path = f"{PODS.format(service.namespace.name)}/{pod['metadata']['name']}:9901/proxy/misbehave"
+    service.namespace.kube.post_text(path, ways)
+
+
+def test_old_pods_that_are_not_ready_but_generate_are_asked_and_waited_for(
+    operator: Operator, namespace: Namespace, record: MakeRecord
+) -> None:
+    """Readiness is not idleness: all old pods fail their probe with streams in them, and the fix is pushed."""
+    service = Service(namespace, replicas=2).apply()
+    service.wait_settled()
+    old = names_of(service)
+    options = ("--total", "16")
+    load = Load(namespace, service.name, streams=16, seconds="30-40", options=options).start().wait_running()
+    watched = record(service.labels)
+    for pod in service.pods():
+        misbehave(service, pod, "never-ready")
+    eventually("no pod is Ready", lambda: not any(map(is_ready, service.pods())))
+    service.apply(tag="v2")
+    service.wait_settled()
+    result = load.wait_done()
+    watched.catch_up()
+
+    result.assert_whole()
+    assert result.summary["byVersion"] == {"v1": 16}
+    assert set(watched.drained_pods()) == set(old)
+    rows = {row["pod"]: (row["outcome"], row["cut"]) for row in service.status["outcomes"]}
+    assert rows == dict.fromkeys(old, (Outcome.DRAINED, 0))
+    assert sum(namespace.logs.drain_evidence(pod).held for pod in old) > 0
+    assert namespace.logs.interrupted() == []
+    assert {state(event.object) for event in watched.removals()} == {names.DRAINED}
+    most, moment = watched.most(is_standing)
+    assert most <= 3, moment
+
+
+def vanish(pod: Object, service: Service) -> None:
+    """As the control plane takes a pod of a node that is dead: without asking it, and with no time for its streams."""
+    kube, path = service.namespace.kube, f"{PODS.format(service.namespace.name)}/{pod['metadata']['name']}"
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC", "lastTransitionTime": now}
+    others = [c for c in pod["status"]["conditions"] if c["type"] != "DisruptionTarget"]
+    marked = kube.call("PATCH", f"{path}/status", {"status": {"conditions": [*others, condition]}})
+    assert marked.is_success, marked.text
+    gone = kube.call("DELETE", path, {"gracePeriodSeconds": 0})
+    assert gone.is_success, gone.text
+
+
+def restart(pod: Object, service: Service) -> None:
+    inside.kill(pod)
+
+
+@pytest.mark.parametrize("happens", [restart, vanish])
+def test_a_pod_that_is_lost_in_the_middle_of_its_drain_is_said_to_be_lost(
+    operator: Operator, namespace: Namespace, record: MakeRecord, audit: Audit, happens: object
+) -> None:
+    """Its streams are cut, which nobody can prevent, and nobody else's; the rollout goes on and tells no lie of it."""
+    service = Service(namespace, replicas=2).apply()
+    service.wait_settled()
+    pods = {pod["metadata"]["name"]: pod for pod in service.pods()}
+    options = ("--total", "5")
+    loads = {
+        name: Load(
+            namespace, service.name, streams=5, seconds="25", options=options, pod_ips=(pod["status"]["podIP"],)
+        ).start()
+        for name, pod in pods.items()
+    }
+    for load in loads.values():
+        load.wait_running(5)
+    watched = record(service.labels)
+    service.apply(tag="v2")
+    (lost,) = eventually("a pod drains", lambda: namespace.logs.find("drain"))[:1]
+    name = lost["pod"]
+    happens(pods[name], service)  # type: ignore[operator]
+    service.wait_settled()
+    results = {pod: load.wait_done() for pod, load in loads.items()}
+    watched.catch_up()
+
+    (kept,) = set(pods) - {name}
+    results[kept].assert_whole()
+    assert results[name].summary["cut"] == 5, results[name].summary
+    rows = {row["pod"]: row for row in service.status["outcomes"]}
+    # Of a pod that vanishes the ReplicaSet knows no more than its count: it made another of the old revision.
+    replaced = rows.keys() - set(pods)
+    assert len(replaced) == (happens is vanish)
+    assert {rows[pod]["outcome"] for pod in replaced} <= {Outcome.NO_WORK, Outcome.DRAINED}
+    assert {rows[pod]["cut"] for pod in replaced} <= {0}
+    assert rows[name]["outcome"] == Outcome.VANISHED
+    assert "cut" not in rows[name], "nobody could count, so no number may stand there"
+    assert (rows[kept]["outcome"], rows[kept]["cut"]) == (Outcome.DRAINED, 0)
+    (event,) = namespace.events("Vanished")
+    assert event["type"] == "Warning"
+    assert name in event["message"]
+    fewest, moment = watched.fewest(is_serving)
+    assert fewest >= 1, moment
+    assert {p["metadata"]["name"] for p in service.pods() if is_serving(p)}.isdisjoint(pods)
+    assert audit.spec_writes(namespace.name) == []
+    if happens is restart:
+        assert len(namespace.logs.find("start", pod=name)) >= 2, "its container never came back"
