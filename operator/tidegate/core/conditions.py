@@ -294,9 +294,9 @@ def _overdue_text(view: View, pod: Pod) -> str:
     stops = "it is held and " + ("stays until then" if scaled else "the rollout stops here")
     back = "raise spec.replicas again" if scaled else "push the old revision again"
     return (
-        f"{told}: {telling.work(view, pod, record)}; {stops}. Raise spec.drain.budgetSeconds to wait on, {back} to keep "
-        "the pod, or let it go with what it holds: set spec.drain.onExpiry: Release, or for this pod alone: kubectl "
-        f"annotate pod {pod.name} {names.RELEASE}='your reason'"
+        f"{told}: {telling.work(view, pod, record)}; {stops}. Raise spec.drain.budgetSeconds to wait on, {back} to "
+        "keep the pod, or let it go with what it holds: set spec.drain.onExpiry: Release, or for this pod alone: "
+        f"kubectl annotate pod {pod.name} {names.RELEASE}='your reason'"
     )
 
 
