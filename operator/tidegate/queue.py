@@ -1,8 +1,6 @@
 """A queue of keys: one worker per key at a time, no key twice in it, per-key backoff on errors."""
 
 import asyncio
-import heapq
-import itertools
 import random
 import time
 from typing import Final
@@ -15,50 +13,38 @@ class KeyedQueue:
     """Keys wait here until a worker takes them; a key added while it is worked on is worked on again afterwards."""
 
     def __init__(self) -> None:
-        self._ready: dict[str, float] = {}
+        self._ready: asyncio.Queue[str] = asyncio.Queue()
+        self._since: dict[str, float] = {}
         self._busy: set[str] = set()
         self._again: set[str] = set()
-        self._later: list[tuple[float, int, str]] = []
-        self._due: dict[str, float] = {}
-        self._order = itertools.count()
+        self._later: dict[str, asyncio.TimerHandle] = {}
         self._failures: dict[str, int] = {}
-        self._wake = asyncio.Event()
 
     def add(self, key: str) -> None:
         """Work on `key` as soon as a worker is free."""
         if key in self._busy:
             self._again.add(key)
-        else:
-            self._ready.setdefault(key, time.monotonic())
-            self._wake.set()
+        elif key not in self._since:
+            self._since[key] = time.monotonic()
+            self._ready.put_nowait(key)
 
     def add_after(self, key: str, seconds: float) -> None:
         """Work on `key` in `seconds`; the earliest wish wins."""
-        due = asyncio.get_running_loop().time() + max(seconds, 0.0)
-        if due < self._due.get(key, float("inf")):
-            self._due[key] = due
-            heapq.heappush(self._later, (due, next(self._order), key))
-            self._wake.set()
+        loop = asyncio.get_running_loop()
+        due = loop.time() + max(seconds, 0.0)
+        held = self._later.get(key)
+        if held is not None:
+            if held.when() <= due:
+                return
+            held.cancel()
+        self._later[key] = loop.call_at(due, self._due, key)
 
     async def take(self) -> str:
         """The next key; the caller has to give it back with `done` or `failed`."""
-        while True:
-            self._promote()
-            if self._ready:
-                key = next(iter(self._ready))
-                del self._ready[key]
-                self._busy.add(key)
-                if self._ready:
-                    self._wake.set()
-                return key
-            self._wake.clear()
-            timeout = None
-            if self._later:
-                timeout = max(self._later[0][0] - asyncio.get_running_loop().time(), 0.0)
-            try:
-                await asyncio.wait_for(self._wake.wait(), timeout)
-            except TimeoutError:
-                continue
+        key = await self._ready.get()
+        del self._since[key]
+        self._busy.add(key)
+        return key
 
     def done(self, key: str) -> None:
         self._failures.pop(key, None)
@@ -84,12 +70,12 @@ class KeyedQueue:
     @property
     def waiting(self) -> int:
         """Keys that wait for a worker now."""
-        return len(self._ready)
+        return len(self._since)
 
     @property
     def oldest_seconds(self) -> float:
         """How long the first of them has waited."""
-        since = list(self._ready.values())[:1]
+        since = list(self._since.values())[:1]
         return time.monotonic() - since[0] if since else 0.0
 
     def _release(self, key: str) -> None:
@@ -98,10 +84,6 @@ class KeyedQueue:
             self._again.discard(key)
             self.add(key)
 
-    def _promote(self) -> None:
-        now = asyncio.get_running_loop().time()
-        while self._later and self._later[0][0] <= now:
-            due, _, key = heapq.heappop(self._later)
-            if self._due.get(key) == due:
-                del self._due[key]
-                self.add(key)
+    def _due(self, key: str) -> None:
+        del self._later[key]
+        self.add(key)

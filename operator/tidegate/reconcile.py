@@ -48,6 +48,8 @@ class _Memory:
     """Of one service, for this process: none of it matters after a restart."""
 
     uid: str = ""
+    raw_spec: Any = None
+    spec: LLMServiceSpec | None = None
     refused_generation: int = -1
     refused: tuple[tuple[str, str], ...] = ()
     refused_at: float = 0.0
@@ -60,6 +62,12 @@ class _Memory:
     uncounted_since: float | None = None
     teardowns: dict[str, Sample] = field(default_factory=dict)
     """By pod, what was watched; kept with the next drain that is counted."""
+
+    def parsed(self, raw: dict[str, Any]) -> LLMServiceSpec:
+        """The spec as a model, made anew only when it was edited. Raises `InvalidSpec`."""
+        if self.spec is None or raw != self.raw_spec:
+            self.spec, self.raw_spec = LLMServiceSpec.parse(raw), raw
+        return self.spec
 
     def rests(self, actions: tuple[Action, ...], now: float) -> bool:
         """Whether to leave these actions for now: the same ones, time and again, have had no effect."""
@@ -109,7 +117,7 @@ class Reconciler:
             return None
         memory = self._remember(key, service)
         try:
-            spec = LLMServiceSpec.parse(service.get("spec") or {})
+            spec = memory.parsed(service.get("spec") or {})
         except InvalidSpec as error:
             # Conversations that run go on: what they wait for does not depend on the new spec.
             document = invalid.status(service, str(error), self._now())

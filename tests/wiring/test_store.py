@@ -165,3 +165,24 @@ def test_managed_fields_are_not_kept_and_a_pod_is_trimmed():
     pod = store.get(PODS, "shop", "a")
     assert pod["spec"]["containers"] == [{"name": "s", "lifecycle": {"preStop": None}}] and "volumes" not in pod["spec"]
     assert pod["metadata"]["annotations"] == {"tidegate.dev/drain": "{}"}
+
+
+def test_an_object_is_projected_once_per_version_and_forgotten_with_it():
+    store, made_of = Seen(), []
+
+    def project(raw: dict[str, Any]) -> str:
+        made_of.append(raw["metadata"]["resourceVersion"])
+        return str(made_of[-1])
+
+    def look() -> str:
+        return store.projected(store.get(DEPLOYMENTS, "shop", "a"), project)
+
+    store.put(DEPLOYMENTS, made(5))
+    assert (look(), look()) == ("5", "5")
+    store.put(DEPLOYMENTS, made(6))
+    assert (look(), look()) == ("6", "6")
+    assert made_of == ["5", "6"]
+    store.put(DEPLOYMENTS, made(7, uid="2"))
+    assert look() == "7"
+    store.remove(DEPLOYMENTS, made(8, uid="2"))
+    assert store._projected == {}

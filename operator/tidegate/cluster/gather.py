@@ -71,7 +71,7 @@ def _children(store: Store, owner: render.Owner) -> Children:
     # Only pods of our own Deployments are ever called or counted: a label alone makes nobody ours.
     raw_pods = store.select(PODS, owner.namespace, mine)
     pods = tuple(
-        _with_endpoint(project.pod(raw), owned.get(project.controller(raw).get("uid", "")))
+        _with_endpoint(store.projected(raw, project.pod), owned.get(project.controller(raw).get("uid", "")))
         for raw in raw_pods
         if project.controller(raw).get("uid") in owned
     )

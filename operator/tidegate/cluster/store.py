@@ -8,11 +8,12 @@ resourceVersions are compared as numbers. Kubernetes calls them opaque; they are
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from . import project
 from .port import Kind, Object
 
+T = TypeVar("T")
 MOST_GONE: Final = 20_000
 """Deletions remembered; older ones can be late no more."""
 
@@ -24,6 +25,7 @@ class Store:
         self._changed = changed
         self._objects: dict[Kind, dict[str, dict[str, Object]]] = {}
         self._gone: dict[str, int] = {}
+        self._projected: dict[str, tuple[Object, Any]] = {}
 
     def put(self, kind: Kind, raw: Object) -> None:
         raw = project.trim(kind, raw)
@@ -35,6 +37,8 @@ class Store:
         held = space.get(meta["name"])
         if held is not None and _version(held) >= _version(raw):
             return
+        if held is not None:
+            self._projected.pop(held["metadata"].get("uid", ""), None)
         space[meta["name"]] = raw
         self._changed(kind, raw)
 
@@ -49,6 +53,7 @@ class Store:
                 del self._gone[old]
         if held is not None and held["metadata"].get("uid") == uid:
             del space[meta["name"]]
+            self._projected.pop(uid, None)
             self._changed(kind, raw)
 
     def replace(self, kind: Kind, listed: Iterable[Object], version: str) -> int:
@@ -70,6 +75,14 @@ class Store:
         for raw in list(self._objects.get(kind, {}).get(namespace, {}).values()):
             if _matches(raw, labels or {}):
                 yield raw
+
+    def projected(self, raw: Object, project: Callable[[Object], T]) -> T:
+        """What `project` makes of an object that is held, once per version: each pass looks at every pod again."""
+        uid = raw["metadata"]["uid"]
+        known = self._projected.get(uid)
+        if known is None or known[0] is not raw:
+            known = self._projected[uid] = (raw, project(raw))
+        return known[1]
 
     def all(self, kind: Kind) -> Iterator[Object]:
         for space in list(self._objects.get(kind, {}).values()):

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -209,7 +208,7 @@ def pod_template(owner: Owner, spec: LLMServiceSpec, revision: Revision) -> dict
 
 def _present(value: Any) -> Any:
     """A deep copy without nulls: Kubernetes reads `env: null`, which charts often write, as absent."""
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return {key: _present(item) for key, item in value.items() if item is not None}
     if isinstance(value, list | tuple):
         return [_present(item) for item in value]
@@ -314,9 +313,9 @@ def _check(probe: Probe | None, path: str | None, port: int | None) -> dict[str,
 
 def includes(live: object, wanted: object) -> bool:
     """Whether `live` already says everything that `wanted` says; what the server defaulted beside it is ignored."""
-    if isinstance(wanted, Mapping):
-        return isinstance(live, Mapping) and all(k in live and includes(live[k], v) for k, v in wanted.items())
-    if isinstance(wanted, list) and wanted and isinstance(wanted[0], Mapping):
+    if isinstance(wanted, dict):
+        return isinstance(live, dict) and all(k in live and includes(live[k], v) for k, v in wanted.items())
+    if isinstance(wanted, list) and wanted and isinstance(wanted[0], dict):
         # Server-side apply merges such lists by key, so items of other managers may stand beside ours.
         return isinstance(live, list) and all(any(includes(have, want) for have in live) for want in wanted)
     return live == wanted
