@@ -12,7 +12,7 @@ import pytest
 
 from simulation.histories import STEPS, play
 
-HISTORIES = 200
+HISTORIES = 1000
 SEED = 20261129
 BATCH = 10
 
@@ -49,4 +49,4 @@ def test_random_histories_keep_every_promise_and_get_there() -> None:
 
 @pytest.mark.long
 def test_long_random_histories_keep_every_promise_and_get_there() -> None:
-    _run(10 * HISTORIES, 2 * STEPS, secrets.randbelow(10**8))
+    _run(5 * HISTORIES, 2 * STEPS, secrets.randbelow(10**8))
