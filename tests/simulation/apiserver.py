@@ -16,6 +16,8 @@ from typing import Any
 import yaml
 
 from simulation import ownership, policies
+from simulation.patches import merged, operate
+from simulation.shapes import selects
 from tidegate.api.errors import Conflict, Denied, NotFound, Rejected, Unavailable
 from tidegate.cluster.port import (
     DEPLOYMENTS,
@@ -143,7 +145,7 @@ class Server:
         result = self.get(kind, namespace, name)
         for operation in operations:
             path = tuple(p.replace("~1", "/").replace("~0", "~") for p in operation["path"].split("/")[1:])
-            result = _operate(result, operation["op"], path, operation.get("value"))
+            result = operate(result, operation["op"], path, operation.get("value"))
         return self.replace(kind, result)
 
     def merge(self, kind: Kind, namespace: str, name: str, body: Mapping[str, Any], subresource: str = "") -> Object:
@@ -265,63 +267,6 @@ class Server:
             raise Unavailable("Cannot evict pod as it would violate the pod's disruption budget (429)")
         left = {**status, "disruptionsAllowed": status["disruptionsAllowed"] - 1}
         self.status(PDBS, budget["metadata"]["namespace"], budget["metadata"]["name"], left)
-
-
-def merged(old: Mapping[str, Any], change: Mapping[str, Any]) -> Object:
-    """JSON merge patch: None removes, maps are merged, the rest is replaced."""
-    result = dict(old)
-    for key, value in change.items():
-        if value is None:
-            result.pop(key, None)
-        elif isinstance(value, Mapping):
-            held = result.get(key)
-            result[key] = merged(held if isinstance(held, Mapping) else {}, value)
-        else:
-            result[key] = value
-    return result
-
-
-def selects(budget: Object, pod: Object) -> bool:
-    """Whether a selector with matchLabels and `In` expressions selects the pod."""
-    selector, labels = budget["spec"]["selector"], pod["metadata"].get("labels") or {}
-    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
-        return False
-    expressions = selector.get("matchExpressions") or []
-    assert all(e["operator"] == "In" for e in expressions), expressions
-    return all(labels.get(e["key"]) in e["values"] for e in expressions)
-
-
-def controller_uid(item: Object) -> str:
-    """uid of the owner that is the controller, or nothing."""
-    for reference in item["metadata"].get("ownerReferences") or []:
-        if reference.get("controller"):
-            return str(reference["uid"])
-    return ""
-
-
-def _operate(document: Any, op: str, path: tuple[str, ...], value: Any) -> Object:
-    where = "/".join(path)
-    if not isinstance(document, Mapping):
-        raise Conflict(f"the server rejected our request: {where} has no parent (422)")
-    key, rest = path[0], path[1:]
-    held = dict(document)
-    if rest:
-        if key not in held:
-            raise Conflict(f"the server rejected our request: {where} is missing (422)")
-        held[key] = _operate(held[key], op, rest, value)
-        return held
-    if op != "add" and key not in held:
-        raise Conflict(f"the server rejected our request: {where} is missing (422)")
-    if op == "test":
-        if held[key] != value:
-            raise Conflict(f"the server rejected our request: testing {where} failed (422)")
-    elif op in ("add", "replace"):
-        held[key] = value
-    elif op == "remove":
-        del held[key]
-    else:
-        raise NotImplementedError(f"JSON patch {op}")
-    return held
 
 
 class Paranoia:

@@ -3,18 +3,19 @@
 from collections.abc import Callable
 from typing import Any
 
-from simulation.apiserver import Server, controller_uid
-from simulation.controllers import active, ready
+from simulation.apiserver import Server
 from simulation.kubelet import Kubelet
-from simulation.port import OPERATOR
+from simulation.port import OPERATOR, RIVAL
+from simulation.shapes import active, controller_uid, ready
 from tidegate.api import names
 from tidegate.api.resource import WhenNoCapacity
 from tidegate.cluster import project
-from tidegate.cluster.port import DEPLOYMENTS, ENDPOINT_SLICES, LLM_SERVICES, PODS, Kind, Object
+from tidegate.cluster.port import DEPLOYMENTS, ENDPOINT_SLICES, LLM_SERVICES, PODS, SERVICES, Kind, Object
 from tidegate.core import amounts, revision
 from tidegate.core.model import Snapshot
 
-Seen = Callable[[str], Snapshot | None]
+Seen = Callable[[str, str], Snapshot | None]
+"""(operator, key) -> what that operator had before it when it decided."""
 
 
 class Checks:
@@ -22,6 +23,7 @@ class Checks:
 
     def __init__(self, server: Server, kubelet: Kubelet, seen: Seen) -> None:
         self._server, self._kubelet, self._seen = server, kubelet, seen
+        self._writer = ""
         self.broken: list[str] = []
         self.deletes: dict[str, str] = {}
         """uid of each pod that was deleted -> who deleted it first."""
@@ -29,8 +31,8 @@ class Checks:
         """uid of each pod that was marked drained -> the pod then."""
         self.drains: set[str] = set()
         self._paid: set[str] = set()
-        self._ours: set[str] = set()
-        """uids of pods that the operator itself has taken out of service."""
+        self._ours: dict[bool, set[str]] = {False: set(), True: set()}
+        """uids of pods that the operator itself has taken out of service, with its predecessors; the rival's apart."""
         self.created: dict[str, int] = {}
         """Name of Deployment -> pods created for it."""
         server.written.append(self._written)
@@ -41,15 +43,17 @@ class Checks:
     # -- on every write
 
     def _written(self, writer: str, kind: Kind, old: Object | None, new: Object | None) -> None:
+        self._writer = writer
+        ours = writer.startswith(OPERATOR)
         if kind is PODS:
             self._pod(writer, old, new)
-        elif writer == OPERATOR and kind is DEPLOYMENTS and new is not None:
+        elif ours and kind is DEPLOYMENTS and new is not None:
             before = old["spec"]["replicas"] if old is not None else 0
             if new["spec"]["replicas"] > before:
                 self._raised(new)
             elif new["spec"]["replicas"] < before:
                 self._lowered(before, new)
-        elif writer == OPERATOR and kind is LLM_SERVICES and (not old or not new or new["spec"] != old["spec"]):
+        elif ours and kind is LLM_SERVICES and (not old or not new or new["spec"] != old["spec"]):
             self.note("the operator wrote the spec of an LLMService")
 
     def _pod(self, writer: str, old: Object | None, new: Object | None) -> None:
@@ -69,26 +73,26 @@ class Checks:
             self.drains.add(uid)
         if after == names.DRAINED:
             self.outcomes[uid] = new
-        if writer != OPERATOR:
+        if not writer.startswith(OPERATOR):
             return
         if after == names.SERVING:
-            self._ours.discard(uid)
+            self._ours[is_rival(writer)].discard(uid)
         else:
-            self._ours.add(uid)
+            self._ours[is_rival(writer)].add(uid)
         if before == names.SERVING and ready(old):
             self._taken(old)
         if after == names.DRAINED:
             self._drained(old, new)
 
     def _taken(self, pod: Object) -> None:
-        """Invariant 4: the operator took a serving pod away."""
+        """Invariant 4: the operator took a serving pod away. What a rival took, it may not have seen yet."""
         basis = self._basis(pod)
         if basis is None:
             return
         # What got lost by nobody's write of ours, a label that a person set included, may not have been seen yet.
         believed = {p.uid for p in basis.pods if p.alive and p.ready and p.state == names.SERVING}
         live = {p["metadata"]["uid"]: p for p in self._pods(pod)}
-        count = len(believed - self._ours)
+        count = len(believed - self._ours[is_rival(self._writer)])
         for uid, other in live.items():
             serves = other["metadata"]["labels"].get(names.STATE) == names.SERVING
             count += uid not in believed and serves and active(other) and ready(other)
@@ -146,16 +150,22 @@ class Checks:
             self.note(f"{name} was lowered for pods that are not drained")
 
     def told(self, uid: str) -> None:
-        """Invariant 2: a pod that is told to drain has left every slice."""
-        for item in self._server.all(ENDPOINT_SLICES):
+        """Invariant 2: a pod that is told to drain has left every slice that its state label can take it out of."""
+        for service in self._server.all(SERVICES):
+            meta = service["metadata"]
+            item = self._server.find(ENDPOINT_SLICES, meta["namespace"], f"{meta['name']}-slice")
+            if item is None or names.STATE not in (service["spec"].get("selector") or {}):
+                continue
             if any(endpoint["targetRef"]["uid"] == uid for endpoint in item["endpoints"]):
                 self.note(f"{uid} was told to drain while it stood in {item['metadata']['name']}")
 
     # -- helpers
 
     def _basis(self, child: Object) -> Snapshot | None:
-        """What the operator had before it when it decided; None for writes outside of a pass."""
-        return self._seen(f"{child['metadata']['namespace']}/{child['metadata']['labels'][names.SERVICE]}")
+        """What the operator that writes had before it when it decided; None for writes outside of a pass."""
+        return self._seen(
+            self._writer, f"{child['metadata']['namespace']}/{child['metadata']['labels'][names.SERVICE]}"
+        )
 
     def _pods(self, child: Object) -> list[Object]:
         mine = child["metadata"]["labels"][names.SERVICE]
@@ -167,6 +177,10 @@ class Checks:
             and p["metadata"]["namespace"] == space
             and controller_uid(p)
         ]
+
+
+def is_rival(writer: str) -> bool:
+    return writer == RIVAL
 
 
 def _places(deployment: Object, pods: list[Object], basis: Snapshot) -> int:

@@ -1,4 +1,4 @@
-"""Deployment, ReplicaSet, EndpointSlice and disruption controllers and the garbage collector, as 1.34 has them.
+"""Deployment and ReplicaSet controllers as 1.34 has them, and the manager that holds all controllers.
 
 Each works from caches that lag. The order in which a ReplicaSet picks its victims is the real one, deletion cost and
 readiness included, since that is what the operator has to live with.
@@ -12,19 +12,18 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
-from simulation.apiserver import Server, controller_uid, selects
+from simulation.apiserver import Server
+from simulation.followers import Budgets, EndpointSlices, GarbageCollector
 from simulation.informer import Informer, WorkQueue
 from simulation.policies import DESIRED
+from simulation.shapes import active, controller_uid, owner, ready, ready_since
 from tidegate.api import names
-from tidegate.api.errors import ClusterError, Conflict, NotFound
+from tidegate.api.errors import ClusterError, NotFound
 from tidegate.cluster.port import (
     DEPLOYMENTS,
-    ENDPOINT_SLICES,
-    LLM_SERVICES,
     PDBS,
     PODS,
     REPLICASETS,
-    SECRETS,
     SERVICES,
     Kind,
     Object,
@@ -33,33 +32,6 @@ from tidegate.core import times
 
 HASH = "pod-template-hash"
 CACHED = (DEPLOYMENTS, REPLICASETS, PODS, SERVICES, PDBS)
-
-
-def owner(kind: Kind, raw: Object) -> Object:
-    meta = raw["metadata"]
-    return {
-        "apiVersion": kind.api_version,
-        "kind": kind.kind,
-        "name": meta["name"],
-        "uid": meta["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
-
-
-def active(pod: Object) -> bool:
-    return "deletionTimestamp" not in pod["metadata"] and pod["status"].get("phase") not in ("Failed", "Succeeded")
-
-
-def ready(pod: Object) -> bool:
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions") or [])
-
-
-def _ready_since(pod: Object) -> float:
-    for condition in pod["status"].get("conditions") or []:
-        if condition["type"] == "Ready" and condition["status"] == "True":
-            return times.parse(condition["lastTransitionTime"]) or 0.0
-    return 0.0
 
 
 class ControllerManager:
@@ -294,7 +266,7 @@ def rank(pod: Object, crowd: Mapping[str, int], now: float) -> tuple[Any, ...]:
         ready(pod),
         _cost((meta.get("annotations") or {}).get(names.DELETION_COST)),
         -crowd[spec.get("nodeName", "")],
-        _bucket(now - _ready_since(pod)) if ready(pod) else 0,
+        _bucket(now - ready_since(pod)) if ready(pod) else 0,
         -max((c.get("restartCount", 0) for c in containers), default=0),
         _bucket(now - (times.parse(meta["creationTimestamp"]) or 0.0)),
         meta["uid"],
@@ -311,144 +283,3 @@ def _cost(text: object) -> int:
 
 def _bucket(seconds: float) -> int:
     return int(math.log2(seconds)) if seconds >= 1 else 0
-
-
-class EndpointSlices:
-    """One slice per Service with a selector; NotReady pods are listed too, terminating ones until they are gone."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, server: Server, rng: Random, cache: Informer) -> None:
-        self._server, self._cache = server, cache
-        self._queue = WorkQueue(loop, rng, self._sync)
-        cache.handlers.append(self._event)
-
-    def _event(self, event: str, kind: Kind, raw: Object) -> None:
-        if kind is SERVICES and event != "DELETED":
-            self._queue.add(raw["metadata"]["uid"])
-        elif kind is PODS:
-            for uid, service in self._cache.objects[SERVICES].items():
-                if _may_select(service["spec"].get("selector") or {}, raw):
-                    self._queue.add(uid)
-
-    def _sync(self, uid: str) -> bool:
-        service = self._cache.objects[SERVICES].get(uid)
-        if service is None or not service["spec"].get("selector"):
-            return True
-        meta, selector = service["metadata"], service["spec"]["selector"]
-        endpoints = [
-            _endpoint(pod)
-            for pod in self._cache.objects[PODS].values()
-            if pod["metadata"]["namespace"] == meta["namespace"]
-            and all(pod["metadata"]["labels"].get(k) == v for k, v in selector.items())
-            and pod["status"].get("podIP")
-            and pod["status"]["phase"] not in ("Failed", "Succeeded")
-        ]
-        endpoints.sort(key=lambda e: str(e["targetRef"]["name"]))
-        self._server.writer = "endpointslice-controller"
-        live = self._server.find(ENDPOINT_SLICES, meta["namespace"], f"{meta['name']}-slice")
-        if live is None:
-            body = {
-                "metadata": {
-                    "name": f"{meta['name']}-slice",
-                    "namespace": meta["namespace"],
-                    "labels": {"kubernetes.io/service-name": meta["name"]},
-                    "ownerReferences": [owner(SERVICES, service)],
-                },
-                "endpoints": endpoints,
-            }
-            self._server.create(ENDPOINT_SLICES, body)
-        elif live["endpoints"] != endpoints:
-            self._server.replace(ENDPOINT_SLICES, {**live, "endpoints": endpoints})
-        return True
-
-
-def _may_select(selector: Mapping[str, str], pod: Object) -> bool:
-    """Whether the Service has to look at the pod again; it may have lost the pod by its state just now."""
-    labels = pod["metadata"]["labels"]
-    return all(labels.get(key) == value for key, value in selector.items() if key != names.STATE)
-
-
-def _endpoint(pod: Object) -> Object:
-    meta, serving, terminating = pod["metadata"], ready(pod), "deletionTimestamp" in pod["metadata"]
-    return {
-        "addresses": [pod["status"]["podIP"]],
-        "conditions": {"ready": serving and not terminating, "serving": serving, "terminating": terminating},
-        "targetRef": {"kind": "Pod", "name": meta["name"], "uid": meta["uid"]},
-    }
-
-
-class Budgets:
-    """The disruption controller for integer minAvailable, the only form the operator writes."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, server: Server, rng: Random, cache: Informer) -> None:
-        self._server, self._cache = server, cache
-        self._queue = WorkQueue(loop, rng, self._sync)
-        cache.handlers.append(self._event)
-
-    def _event(self, event: str, kind: Kind, raw: Object) -> None:
-        if kind is PODS:
-            for uid, budget in self._cache.objects[PDBS].items():
-                if _may_select(budget["spec"]["selector"].get("matchLabels") or {}, raw):
-                    self._queue.add(uid)
-        elif kind is PDBS and event != "DELETED":
-            self._queue.add(raw["metadata"]["uid"])
-
-    def _sync(self, uid: str) -> bool:
-        budget = self._cache.objects[PDBS].get(uid)
-        if budget is None:
-            return True
-        meta = budget["metadata"]
-        live = self._server.find(PDBS, meta["namespace"], meta["name"])
-        if live is None or live["metadata"]["uid"] != uid:
-            return True
-        covered = [p for p in self._cache.objects[PODS].values() if active(p) and selects(budget, p)]
-        healthy, least = sum(map(ready, covered)), int(budget["spec"]["minAvailable"])
-        status = {
-            "observedGeneration": meta["generation"],
-            "currentHealthy": healthy,
-            "desiredHealthy": least,
-            "expectedPods": len(covered),
-            "disruptionsAllowed": max(healthy - least, 0),
-        }
-        self._server.writer = "disruption-controller"
-        if live.get("status") != status:
-            self._server.status(PDBS, meta["namespace"], meta["name"], status)
-        return True
-
-
-class GarbageCollector:
-    """Deletes what has lost its owner, in the form of call by which the policies know it, and comes again on denial."""
-
-    KINDS = (DEPLOYMENTS, REPLICASETS, PODS, SERVICES, PDBS, SECRETS, ENDPOINT_SLICES)
-    OWNERS = (LLM_SERVICES, DEPLOYMENTS, REPLICASETS, SERVICES)
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, server: Server, rng: Random) -> None:
-        self._server = server
-        self._queue = WorkQueue(loop, rng, self._collect)
-        server.watchers.append(self._event)
-
-    def _event(self, event: str, kind: Kind, raw: Object) -> None:
-        if event == "DELETED" and kind in self.OWNERS:
-            self._queue.add(raw["metadata"]["uid"])
-        elif event == "ADDED":
-            # Somebody who had not yet heard of the owner's end made another child for it.
-            for reference in raw["metadata"].get("ownerReferences") or []:
-                if not any(o["metadata"]["uid"] == reference["uid"] for k in self.OWNERS for o in self._server.all(k)):
-                    self._queue.add(reference["uid"])
-
-    def _collect(self, gone: str) -> bool:
-        self._server.writer = "garbage-collector"
-        clean = True
-        for kind in self.KINDS:
-            for raw in self._server.all(kind):
-                meta = raw["metadata"]
-                owners = {r["uid"] for r in meta.get("ownerReferences") or []}
-                if gone not in owners or owners != {gone}:
-                    continue
-                options = {"propagationPolicy": "Background", "preconditions": {"uid": meta["uid"]}}
-                try:
-                    self._server.delete(kind, meta["namespace"], meta["name"], options)
-                except (NotFound, Conflict):
-                    continue
-                except ClusterError:
-                    clean = False
-        return clean

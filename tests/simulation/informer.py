@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Callable, Iterable
 from random import Random
 
-from simulation.apiserver import Server, controller_uid
+from simulation.apiserver import Server
+from simulation.shapes import controller_uid
 from tidegate.cluster.port import Kind, Object
 
 Handler = Callable[[str, Kind, Object], None]

@@ -1,61 +1,19 @@
 """Scheduler and kubelets: from Pending to Ready by the script of the image, probes, restarts, and termination."""
 
 import asyncio
-from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 from apps.terms import State
 from simulation.apiserver import Server
 from simulation.pods import Ledger, Network, Process, of_gateway, of_service
+from simulation.runs import Image, PodRun, status
 from tidegate.api import names
 from tidegate.api.errors import NotFound
 from tidegate.cluster.port import PODS, Kind, Object
 from tidegate.core import times
 
 NO_NODE = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
-
-
-@dataclass(slots=True)
-class Image:
-    """How containers of an image behave. Seconds."""
-
-    pull: float = 0.3
-    pullable: bool = True
-    boot: float = 0.5
-    """From start until it answers /livez, so that its startup probe passes."""
-    load: float = 3.0
-    """From start until it is ready."""
-    never_ready: bool = False
-    crash_after: float | None = None
-    stop: float = 0.3
-    """From the seal, or its last token, until the process has gone."""
-    conduct: str = "honest"
-
-
-class PodRun:
-    """One pod on its node."""
-
-    def __init__(self, uid: str, key: tuple[str, str], ip: str, node: str) -> None:
-        self.uid, self.key, self.ip, self.node = uid, key, ip, node
-        self.process: Process | None = None
-        self.started = False
-        self.ready_since: float | None = None
-        self.scheduled_at = 0.0
-        self.restarts = 0
-        self.waiting = ("ContainerCreating", "")
-        self.exit_code: int | None = None
-        self.exited_at: float | None = None
-        self.terminating = False
-        self.over = False
-        self.kill_at = 0.0
-        self.image = Image()
-        self.container: Object = {}
-        self.gateway: Object | None = None
-        """The sidecar that speaks for the container, where there is one: then `process` is its."""
-        self.gateway_restarts = 0
-        self.up = False
-        """Whether the serving container runs."""
 
 
 class Kubelet:
@@ -108,7 +66,10 @@ class Kubelet:
         if live is None or live["metadata"]["uid"] != uid or "nodeName" in live["spec"]:
             return
         self._server.writer = "scheduler"
-        if self.capacity is not None and self._held >= self.capacity:
+        serving = live["metadata"]["annotations"][names.CONTAINER]
+        container = next(c for c in live["spec"]["containers"] if c["name"] == serving)
+        image = self.images.setdefault(container["image"], Image())
+        if not image.schedulable or (self.capacity is not None and self._held >= self.capacity):
             condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": NO_NODE}
             self._server.status(PODS, *key, {"phase": "Pending", "conditions": [condition]})
             self._later(0.5, 1.5, self._schedule, uid, raw)
@@ -120,11 +81,9 @@ class Kubelet:
         run.scheduled_at = self._server.now()
         self.runs[uid] = run
         self._server.replace(PODS, {**live, "spec": {**live["spec"], "nodeName": node}}, subresource="binding")
-        serving = live["metadata"]["annotations"][names.CONTAINER]
-        run.container = next(c for c in live["spec"]["containers"] if c["name"] == serving)
+        run.container, run.image = container, image
         sidecars = live["spec"].get("initContainers") or []
         run.gateway = next((c for c in sidecars if c["name"] == names.GATEWAY), None)
-        run.image = self.images.setdefault(run.container["image"], Image())
         self._write(run)
         self._later(run.image.pull, run.image.pull + 0.1, self._pull, run)
 
@@ -337,44 +296,4 @@ class Kubelet:
         except NotFound:
             return
         if live["metadata"]["uid"] == run.uid:
-            self._server.status(PODS, *run.key, self._status(run, live))
-
-    def _status(self, run: PodRun, live: Object) -> Object:
-        state: Object
-        if run.up:
-            state = {"running": {}}
-        elif run.waiting[0]:
-            state = {"waiting": {"reason": run.waiting[0], "message": run.waiting[1]}}
-        else:
-            state = {"terminated": {"exitCode": run.exit_code, "reason": "Error"}}
-            if run.exited_at is not None:
-                state["terminated"] |= {"exitCode": 0, "reason": "Completed", "finishedAt": times.short(run.exited_at)}
-        container = {
-            "name": run.container["name"],
-            "ready": run.ready_since is not None,
-            "started": run.started and run.up,
-            "restartCount": run.restarts,
-            "state": state,
-        }
-        if run.exit_code is not None:
-            container["lastState"] = {"terminated": {"exitCode": run.exit_code, "reason": "Error"}}
-        ready: Object = {"type": "Ready", "status": "False"}
-        if run.ready_since is not None:
-            ready = {"type": "Ready", "status": "True", "lastTransitionTime": times.short(run.ready_since)}
-        scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": times.short(run.scheduled_at)}
-        speaks = run.process is not None and run.process.alive
-        sidecar = {
-            "name": names.GATEWAY,
-            "ready": run.ready_since is not None,
-            "started": speaks,
-            "restartCount": run.gateway_restarts,
-            "state": {"running": {}} if speaks else {"waiting": {"reason": "PodInitializing"}},
-        }
-        kept = [c for c in live["status"].get("conditions") or [] if c["type"] == "DisruptionTarget"]
-        return {
-            "phase": "Running" if run.process is not None else "Pending",
-            "podIP": run.ip,
-            "conditions": [scheduled, ready, *kept],
-            "containerStatuses": [container],
-            "initContainerStatuses": [sidecar] if run.gateway is not None else [],
-        }
+            self._server.status(PODS, *run.key, status(run, live))

@@ -30,6 +30,7 @@ CONDUCTS = (
     "foreign id",
     "hangs",
     "500",
+    "404",
     "rubbish",
     "refused",
     "dropped",
@@ -275,8 +276,8 @@ class Network:
             raise PodTrouble("timeout", "connected, but no answer in time")
         if key not in self.keys(address):
             raise KeyRefused("unauthorized", "the pod refuses the key of the Secret (401)")
-        if fault == "500":
-            raise PodTrouble("status", "HTTP 500 instead of 2xx")
+        if fault in ("500", "404"):
+            raise PodTrouble("status", f"HTTP {fault} instead of 2xx")
         if fault == "rubbish":
             raise PodTrouble("rubbish", "an answer that is not JSON")
         return process

@@ -55,7 +55,10 @@ APPLIED = {
 }
 PATCHED = frozenset((PODS, DEPLOYMENTS, CONFIG_MAPS))
 DELETED = frozenset((PODS, DEPLOYMENTS, SERVICES))
-OPERATOR = "operator"
+OPERATOR = "operator-"
+"""How the names begin under which operators write."""
+RIVAL = f"{OPERATOR}rival"
+"""A second one that takes itself for the only one."""
 
 
 class UnknownCallError(NotImplementedError):
@@ -64,7 +67,7 @@ class UnknownCallError(NotImplementedError):
 
 @dataclass(slots=True)
 class Faults:
-    """What goes wrong with calls. `plan` holds faults by number of the call, counted over writes from 1."""
+    """What goes wrong with calls: conflict (409), 429, 500, or timeout, which is stored and never answered."""
 
     rng: Random
     rate: float = 0.0
@@ -73,11 +76,15 @@ class Faults:
     kinds: tuple[str, ...] = ("conflict", "429", "500", "timeout")
     refused: set[Kind] = field(default_factory=set)
     """Kinds that the operator's role does not cover any more."""
+    at_write: dict[int, str] = field(default_factory=dict)
+    """By number of the write, counted from 1 over all that the operator sends; each is used once."""
     scripted: list[tuple[Callable[[str, Kind], bool], str]] = field(default_factory=list)
     """(matcher, kind of fault): each is used once, at the first call that matches."""
 
-    def pick(self, verb: str, kind: Kind) -> str:
-        """The fault of this call, or nothing."""
+    def pick(self, verb: str, kind: Kind, write: int) -> str:
+        """The fault of this call, or nothing. `write` is its number, 0 for a read."""
+        if write in self.at_write:
+            return self.at_write.pop(write)
         for entry in self.scripted:
             if entry[0](verb, kind):
                 self.scripted.remove(entry)
@@ -124,8 +131,10 @@ class SimulatedCluster:
         faults: Faults,
         sent: list[Write],
         die: Callable[[], None],
+        name: str,
     ) -> None:
         self._loop, self._server, self._faults, self._sent, self._die = loop, server, faults, sent, die
+        self._name = name
         self.kill: Kill | None = None
         self.dead = False
         self.unknown: list[str] = []
@@ -220,7 +229,7 @@ class SimulatedCluster:
         if name:
             self._sent.append(Write(self._loop.time(), verb, kind, name, detail))
             await self._perhaps_die(after=False)
-        fault = self._faults.pick(verb, kind)
+        fault = self._faults.pick(verb, kind, len(self._sent) if name else 0)
         if fault == "429":
             raise Unavailable("too many requests (429)", 1.0)
         if fault == "500":
@@ -229,7 +238,7 @@ class SimulatedCluster:
             raise Conflict("the object has been modified (409)")
         if kind in self._faults.refused:
             raise Denied(f"{kind.plural} is forbidden (403)")
-        self._server.writer = OPERATOR
+        self._server.writer = self._name
         answer: Any = None
         try:
             answer = do()

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-import simulation.world
 from apps.contract import DrainContract
 from apps.terms import Settings
 from simulation import kubelet
@@ -102,7 +101,6 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[World, Applications]
     monkeypatch.setattr(kubelet, "of_service", lambda c, i: sound(c, i) if c.get("env") else DrainContract(bare, i))
     monkeypatch.setattr(foreign, "exchange", apps.exchange)
     monkeypatch.setattr(foreign, "_connect", apps.connect)
-    monkeypatch.setattr(simulation.world, "_DRAIN", frozenset((*simulation.world._DRAIN, "native")))
     apps.speak()
     with world:
         yield world, apps

@@ -10,58 +10,46 @@ Time passes only in `run`, `until` and `settle`. Leaving the block checks every 
 """
 
 import asyncio
+import base64
 import logging
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from random import Random
 from types import TracebackType
 from typing import Any
 
-from simulation.apiserver import Paranoia, Server, merged, shipped_policies
+from simulation.apiserver import Paranoia, Server, shipped_policies
 from simulation.checks import Checks
-from simulation.controllers import ControllerManager, active, ready
-from simulation.kubelet import Image, Kubelet
-from simulation.pods import Ledger, Network, Process
-from simulation.port import Faults, Kill, SimulatedCluster, Write
+from simulation.controllers import ControllerManager
+from simulation.kubelet import Kubelet
+from simulation.pods import Ledger, Network
+from simulation.port import OPERATOR, RIVAL, Faults, Kill, SimulatedCluster, Write
 from simulation.process import FaultsOfOurs, OperatorProcess, Weather
+from simulation.runs import Image
+from simulation.sight import NAMESPACE as NAMESPACE
+from simulation.sight import Sight
+from simulation.specs import edited, template
+from simulation.trace import summary
 from simulation.traffic import Traffic
 from simulation.virtual_time import VirtualLoop
 from tidegate.api import names
-from tidegate.api.errors import NotFound
-from tidegate.cluster import project
-from tidegate.cluster.drain_times import KEY, name_of
 from tidegate.cluster.port import (
-    CONFIG_MAPS,
-    DEPLOYMENTS,
     EVENTS,
     LLM_SERVICES,
     NAMESPACES,
-    PODS,
     POLICIES,
     POLICY_BINDINGS,
     SECRETS,
     Kind,
     Object,
 )
-from tidegate.core import revision
-from tidegate.core.drain_times import DrainTimes, load
 from tidegate.core.model import Snapshot
 
-NAMESPACE = "prod"
 LONG = 3 * 3600.0
 """Virtual seconds within which everything has to get there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """An Event that the operator wrote."""
-
-    reason: str
-    message: str
-
-
-class World:
+class World(Sight):
     """A cluster, an operator, and what goes wrong. Everything follows from `seed`."""
 
     def __init__(self, seed: int = 0, *, paranoid: bool = False, traced: bool = True) -> None:
@@ -92,6 +80,8 @@ class World:
         """What the operator that starts next is told."""
         self.deaths = 0
         self.operator: OperatorProcess | None = None
+        self._processes: dict[str, OperatorProcess] = {}
+        """All that ran, by the names under which they write."""
         self._ours = FaultsOfOurs()
         self._keys: tuple[int, frozenset[str]] = (-1, frozenset())
         self._names: dict[str, str] = {}
@@ -123,8 +113,9 @@ class World:
         logger.removeHandler(self._ours)
         logger.setLevel(self._level)
         logger.propagate = self._propagates
-        if self.operator is not None:
-            self.operator.kill()
+        for process in self._processes.values():
+            if not process.cluster.dead:
+                process.kill()
         tasks = asyncio.all_tasks(self.loop)
         for task in tasks:
             task.cancel()
@@ -163,8 +154,8 @@ class World:
     def create(self, name: str = "chat", **given: Any) -> None:
         """kubectl apply of an LLMService; see `edit` for what can be given."""
         mode = str(given.get("mode", "Native"))
-        spec = {"replicas": 3, "port": "http", "template": _template("app:v1", mode), "drain": {"mode": mode}}
-        body = {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": _edited(spec, given)}
+        spec = {"replicas": 3, "port": "http", "template": template("app:v1", mode), "drain": {"mode": mode}}
+        body = {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": edited(spec, given)}
         self._as_user(lambda: self.server.create(LLM_SERVICES, body))
 
     def edit(self, name: str = "chat", **given: Any) -> None:
@@ -173,7 +164,7 @@ class World:
         A new `mode` needs an `image` too, whose template then has the ports of that mode.
         """
         live = self.server.get(LLM_SERVICES, NAMESPACE, name)
-        self._as_user(lambda: self.server.replace(LLM_SERVICES, {**live, "spec": _edited(live["spec"], given)}))
+        self._as_user(lambda: self.server.replace(LLM_SERVICES, {**live, "spec": edited(live["spec"], given)}))
 
     def annotate(self, kind: Kind, name: str, **values: str | None) -> None:
         """Annotations of ours, by the last part of their names with `_` for `-`."""
@@ -190,12 +181,17 @@ class World:
         """As kubectl drain does. Raises Unavailable for 429."""
         self._as_user(lambda: self.server.evict(NAMESPACE, pod["metadata"]["name"]))
 
+    def load(self, pod: Object, *seconds: float) -> None:
+        """Streams that end by themselves after so many seconds."""
+        for length in seconds:
+            self.process(pod).arrive(length)
+
     def _as_user(self, call: Callable[[], object]) -> None:
         self.server.writer = "user"
         call()
 
     def image(self, name: str, **behaviour: Any) -> None:
-        """How containers of an image behave from now on; see `kubelet.Image`."""
+        """How containers of an image behave from now on; see `runs.Image`."""
         self.kubelet.images[name] = Image(**behaviour)
 
     def install_policies(self) -> None:
@@ -210,18 +206,21 @@ class World:
     # -- the operator
 
     def start_operator(self) -> None:
-        cluster = SimulatedCluster(self.loop, self.server, self.faults, self.sent, self._died)
-        number = self.deaths
-        self.operator = OperatorProcess(
-            self.loop,
-            self.server,
-            cluster,
-            self.network,
-            Random(self.seed + 7 + number),
-            f"operator-{number}",
-            self.gateway_image,
-        )
-        self.operator.start(lambda: self.weather)
+        name = f"{OPERATOR}{self.deaths}"
+        self.operator = self._process(name, self.seed + 7 + self.deaths, self._died, lambda: self.weather)
+
+    def start_rival(self, weather: Weather) -> None:
+        """A second operator that takes itself for the only one; `weather` is that of its own watches."""
+        self._process(RIVAL, self.seed + 6, lambda: None, lambda: weather)
+
+    def _process(
+        self, name: str, seed: int, died: Callable[[], None], weather: Callable[[], Weather]
+    ) -> OperatorProcess:
+        cluster = SimulatedCluster(self.loop, self.server, self.faults, self.sent, died, name)
+        process = OperatorProcess(self.loop, self.server, cluster, self.network, Random(seed), name, self.gateway_image)
+        self._processes[name] = process
+        process.start(weather)
+        return process
 
     def kill_at(self, number: int, *, after: bool) -> None:
         """Kill the operator at its `number`-th write from the start of the run."""
@@ -247,105 +246,6 @@ class World:
         if self.operator is None:
             self.start_operator()
 
-    # -- looking
-
-    def service(self, name: str = "chat") -> Object:
-        return self.server.get(LLM_SERVICES, NAMESPACE, name)
-
-    def status(self, name: str = "chat") -> Object:
-        return self.service(name).get("status") or {}
-
-    def condition(self, kind: str, name: str = "chat") -> Object:
-        """A condition, or an empty dict."""
-        rows = self.status(name).get("conditions") or []
-        return next((row for row in rows if row["type"] == kind), {})
-
-    def pods(self, name: str = "chat", *, image: str = "", state: str = "", alive: bool = True) -> list[Object]:
-        """Pods by age; `alive` leaves out terminating and failed ones."""
-        found = []
-        for pod in self.server.all(PODS):
-            labels = pod["metadata"]["labels"]
-            if labels.get(names.SERVICE) != name or (alive and not active(pod)):
-                continue
-            if image and pod["spec"]["containers"][0]["image"] != image:
-                continue
-            if state and labels.get(names.STATE) != state:
-                continue
-            found.append(pod)
-        return sorted(found, key=lambda p: str(p["metadata"]["name"]))
-
-    def ready_pods(self, name: str = "chat", **which: Any) -> list[Object]:
-        return [p for p in self.pods(name, **which) if ready(p)]
-
-    def process(self, pod: Object) -> Process:
-        """What runs in the pod."""
-        found = self.kubelet.process(pod["metadata"]["uid"])
-        assert found is not None, pod["metadata"]["name"]
-        return found
-
-    def load(self, pod: Object, *seconds: float) -> None:
-        """Streams that end by themselves after so many seconds."""
-        for length in seconds:
-            self.process(pod).arrive(length)
-
-    def told(self) -> list[Told]:
-        """Events so far, oldest first."""
-        return [Told(e["reason"], e["message"]) for e in self.server.all(EVENTS)]
-
-    def learnt(self, name: str = "chat") -> DrainTimes:
-        """What the ConfigMap of the service says."""
-        raw = self.server.find(CONFIG_MAPS, NAMESPACE, name_of(name))
-        return DrainTimes() if raw is None else load(raw["data"][KEY])
-
-    def outcomes(self) -> list[tuple[str, str, object]]:
-        """(image, outcome, requests cut) of every pod that was marked drained, in order."""
-        rows = []
-        for pod in self.checks.outcomes.values():
-            said = _json(pod["metadata"]["annotations"][names.OUTCOME])
-            rows.append((str(pod["spec"]["containers"][0]["image"]), str(said["outcome"]), said["cut"]))
-        return rows
-
-    def missing(self, name: str = "chat") -> str | None:
-        """What is not yet as the spec says, or None."""
-        try:
-            service = self.service(name)
-        except NotFound:
-            return None if not self.pods(name, alive=False) else "pods of a deleted service"
-        status = service.get("status") or {}
-        conditions = {c["type"]: c["status"] for c in status.get("conditions") or []}
-        wanted = {"Ready": "True", "Reconciling": "False", "Stalled": "False"}
-        for kind, value in wanted.items():
-            if conditions.get(kind) != value:
-                return f"{kind} is {conditions.get(kind)}: {status.get('message')}"
-        if status.get("observedGeneration") != service["metadata"]["generation"]:
-            return "the status is of an older spec"
-        return self._missing_pods(service)
-
-    def _missing_pods(self, service: Object) -> str | None:
-        name, replicas = service["metadata"]["name"], service["spec"]["replicas"]
-        standing = self.pods(name, alive=False)
-        wanted = revision.source(service["spec"])
-        all_mine = [d for d in self.server.all(DEPLOYMENTS) if d["metadata"]["labels"][names.SERVICE] == name]
-        deployments = [project.deployment(d, "") for d in all_mine]
-        target = revision.find(deployments, wanted)
-        if target is None or sum(d.source == target.source for d in deployments) > 1:
-            return f"{'no' if target is None else 'more than one'} Deployment of the wanted revision"
-        mine = target.revision
-        good = [
-            p
-            for p in standing
-            if p["metadata"]["labels"][names.REVISION] == mine
-            and p["metadata"]["labels"][names.STATE] == names.SERVING
-            and active(p)
-            and ready(p)
-        ]
-        if len(good) != replicas or len(standing) != replicas:
-            return f"{len(good)} of {len(standing)} pods are as wanted, {replicas} are wanted"
-        routable = self.traffic.endpoints(service["spec"].get("service", {}).get("name") or name)
-        if len(routable) != replicas:
-            return f"{len(routable)} pods are routable, {replicas} are Ready"
-        return None
-
     # -- judging
 
     def assert_kept(self) -> None:
@@ -359,8 +259,8 @@ class World:
         for at, uid, what in self.ledger.resets:
             if uid not in self.kubelet.doomed:
                 found.append(f"{at:.3f} a client of {uid} saw: {what}")
-        if self.operator is not None:
-            found += [f"the operator ended by itself: {text}" for text in self.operator.failed()]
+        for process in self._processes.values():
+            found += [f"the operator ended by itself: {text}" for text in process.failed()]
         return found
 
     def verify(self) -> None:
@@ -395,8 +295,8 @@ class World:
 
     # -- inside
 
-    def _basis(self, key: str) -> Snapshot | None:
-        return self.operator.basis.get(key) if self.operator is not None else None
+    def _basis(self, operator: str, key: str) -> Snapshot | None:
+        return self._processes[operator].basis.get(key)
 
     def _lag(self, _: Kind) -> float:
         low, high = self.controller_lag
@@ -404,8 +304,6 @@ class World:
 
     def _drain_keys(self) -> frozenset[str]:
         if self._keys[0] != self.server.version:
-            import base64
-
             found = set()
             for secret in self.server.all(SECRETS):
                 found |= {base64.b64decode(value).decode() for value in secret["data"].values()}
@@ -418,71 +316,9 @@ class World:
         item = new or old
         assert item is not None
         self.trace.append(
-            f"{self.loop.time():10.3f} {writer:22} {kind.kind} {item['metadata']['name']} {_said(old, new)}"
+            f"{self.loop.time():10.3f} {writer:22} {kind.kind} {item['metadata']['name']} {summary(old, new)}"
         )
 
 
 class Failure(AssertionError):
     """A promise is broken, with the story of how."""
-
-
-def _said(old: Object | None, new: Object | None) -> str:
-    if new is None:
-        return "gone"
-    meta, spec, status = new["metadata"], new.get("spec") or {}, new.get("status") or {}
-    parts = [] if old is not None else ["new"]
-    if "deletionTimestamp" in meta:
-        parts.append("terminating")
-    if names.STATE in (meta.get("labels") or {}) and new["kind"] == "Pod":
-        parts.append(meta["labels"][names.STATE])
-        parts.append(status.get("phase", "") + (" ready" if ready(new) else ""))
-        for container in status.get("containerStatuses") or []:
-            parts.append(f"started={container['started']} {next(iter(container['state']), '')}")
-        outcome = (meta.get("annotations") or {}).get(names.OUTCOME)
-        if outcome:
-            parts.append(str(_json(outcome)["outcome"]))
-    elif "replicas" in spec:
-        parts.append(f"replicas={spec['replicas']}")
-        if new["kind"] == names.KIND:
-            parts.append(f"{status.get('phase')}: {status.get('message')}")
-        elif status:
-            parts.append(f"observed={status.get('observedGeneration')} of {meta.get('generation')}")
-    elif "endpoints" in new:
-        parts.append(" ".join(e["targetRef"]["name"][-4:] for e in new["endpoints"]))
-    return " ".join(parts)
-
-
-def _json(text: str) -> dict[str, Any]:
-    import json
-
-    return dict(json.loads(text))
-
-
-_GRACE = frozenset(("initialSeconds", "teardownSeconds", "safetySeconds", "maxSeconds", "rollOnDrift"))
-_DRAIN = frozenset(
-    ("mode", "budgetSeconds", "onExpiry", "propagationSeconds", "quietSeconds", "flushSeconds", "stalledAfterSeconds")
-)
-_TOP = frozenset(("replicas", "port", "service", "probes", "engine", "gateway", "disruption"))
-
-
-def _template(image: str, mode: str) -> Object:
-    ports = [{"name": "http", "containerPort": 8000}]
-    if mode == "Native":
-        ports.append({"name": "admin", "containerPort": 9901})
-    return {"metadata": {}, "spec": {"containers": [{"name": "server", "image": image, "ports": ports}]}}
-
-
-def _edited(spec: Mapping[str, Any], given: Mapping[str, Any]) -> Object:
-    change: dict[str, Any] = {"drain": {}, "rollout": {}}
-    for key, value in given.items():
-        if key == "image":
-            change["template"] = _template(value, str(given.get("mode", spec["drain"]["mode"])))
-        elif key in _TOP:
-            change[key] = value
-        elif key in _DRAIN:
-            change["drain"][key] = value
-        elif key in _GRACE:
-            change["drain"].setdefault("grace", {})[key] = value
-        else:
-            change["rollout"][key] = value
-    return merged(spec, {key: value for key, value in change.items() if value != {}})

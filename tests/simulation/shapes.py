@@ -1,0 +1,49 @@
+"""What the parts of the simulation read off objects."""
+
+from tidegate.cluster.port import Kind, Object
+from tidegate.core import times
+
+
+def owner(kind: Kind, raw: Object) -> Object:
+    meta = raw["metadata"]
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "name": meta["name"],
+        "uid": meta["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def active(pod: Object) -> bool:
+    return "deletionTimestamp" not in pod["metadata"] and pod["status"].get("phase") not in ("Failed", "Succeeded")
+
+
+def ready(pod: Object) -> bool:
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions") or [])
+
+
+def ready_since(pod: Object) -> float:
+    for condition in pod["status"].get("conditions") or []:
+        if condition["type"] == "Ready" and condition["status"] == "True":
+            return times.parse(condition["lastTransitionTime"]) or 0.0
+    return 0.0
+
+
+def selects(budget: Object, pod: Object) -> bool:
+    """Whether a selector with matchLabels and `In` expressions selects the pod."""
+    selector, labels = budget["spec"]["selector"], pod["metadata"].get("labels") or {}
+    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
+        return False
+    expressions = selector.get("matchExpressions") or []
+    assert all(e["operator"] == "In" for e in expressions), expressions
+    return all(labels.get(e["key"]) in e["values"] for e in expressions)
+
+
+def controller_uid(item: Object) -> str:
+    """uid of the owner that is the controller, or nothing."""
+    for reference in item["metadata"].get("ownerReferences") or []:
+        if reference.get("controller"):
+            return str(reference["uid"])
+    return ""
