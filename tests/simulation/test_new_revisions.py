@@ -1,0 +1,219 @@
+"""A new revision that does not come up takes nothing with it."""
+
+import pytest
+
+from simulation.stories import by_outcome, loaded, nothing_cut, standing
+from simulation.world import World
+from tidegate.api import names
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "reason", "said"),
+    [
+        ({"pullable": False}, "NewRevisionFailed", "ImagePullBackOff"),
+        ({"crash_after": 1.0}, "NewRevisionFailed", "exited with code 1"),
+        ({"never_ready": True}, "ProgressDeadlineExceeded", "progressDeadlineSeconds"),
+    ],
+    ids=["image cannot be pulled", "crash loop", "never ready"],
+)
+def test_a_revision_that_does_not_come_up_takes_no_old_pod_and_the_next_push_recovers(
+    world: World, behaviour: dict[str, object], reason: str, said: str
+) -> None:
+    standing(world, progressDeadlineSeconds=120)
+    world.image("app:v2", **behaviour)
+    world.edit(image="app:v2")
+    world.run(400)
+    assert len(world.ready_pods(image="app:v1", state=names.SERVING)) == 3
+    assert world.condition("Stalled")["reason"] == reason
+    assert said in world.condition("Stalled")["message"]
+    assert world.condition("Ready")["status"] == "True"
+    world.edit(image="app:v3")
+    world.settle()
+    assert by_outcome(world)["app:v1", "Drained"] == 3
+    assert nothing_cut(world)
+
+
+def test_a_revision_that_heals_by_itself_goes_on(world: World) -> None:
+    standing(world)
+    world.image("app:v2", pullable=False)
+    world.edit(image="app:v2")
+    world.run(120)
+    world.image("app:v2")
+    world.settle()
+    assert by_outcome(world) == {("app:v1", "Drained"): 3}
+
+
+def test_a_template_that_the_api_server_refuses_leaves_everything_as_it_is(world: World) -> None:
+    standing(world)
+    world.server.refuse_images = frozenset({"bad image"})
+    world.edit(image="bad image")
+    world.run(100)
+    assert world.condition("Stalled")["reason"] == "InvalidSpec"
+    assert "spec.template.spec.containers[0].image" in world.condition("Stalled")["message"]
+    assert len(world.ready_pods(image="app:v1", state=names.SERVING)) == 3
+    world.edit(image="app:v2")
+    world.settle()
+
+
+def test_pods_that_a_quota_refuses_stop_the_rollout_and_say_so(world: World) -> None:
+    standing(world)
+    world.manager.replica_sets.refuse = "exceeded quota: pods=3"
+    world.edit(image="app:v2")
+    world.run(60)
+    assert "exceeded quota" in world.condition("Stalled")["message"]
+    assert len(world.ready_pods(image="app:v1", state=names.SERVING)) == 3
+    world.manager.replica_sets.refuse = ""
+    world.settle()
+
+
+def test_no_spare_capacity_stops_and_max_surge_0_recovers(world: World) -> None:
+    world.kubelet.capacity = 3
+    standing(world)
+    world.edit(image="app:v2")
+    world.run(100)
+    assert world.condition("Stalled")["reason"] == "NoSpareCapacity"
+    assert "maxSurge: 0" in world.condition("Stalled")["message"]
+    assert world.outcomes() == []
+    world.edit(maxSurge=0, maxUnavailable=1)
+    world.settle()
+    assert by_outcome(world)["app:v1", "Drained"] == 3
+    assert nothing_cut(world)
+
+
+def test_drain_first_makes_its_own_room(world: World) -> None:
+    world.kubelet.capacity = 3
+    standing(world, whenNoCapacity="DrainFirst")
+    world.edit(image="app:v2")
+    world.settle()
+    assert by_outcome(world)["app:v1", "Drained"] == 3
+    assert nothing_cut(world)
+
+
+def test_one_device_and_drain_first(world: World) -> None:
+    world.kubelet.capacity = 1
+    standing(world, replicas=1, whenNoCapacity="DrainFirst")
+    world.edit(image="app:v2")
+    world.settle()
+    assert by_outcome(world)["app:v1", "Drained"] == 1
+
+
+def test_a_revision_that_turns_not_ready_within_min_ready_seconds_takes_no_old_pod(world: World) -> None:
+    standing(world, minReadySeconds=20)
+    world.edit(image="app:v2")
+    world.until(lambda: world.ready_pods(image="app:v2"))
+    world.run(10)
+    new = world.pods(image="app:v2")[0]["metadata"]["uid"]
+    world.kubelet.sicken(new, healthy=False)
+    world.run(120)
+    assert len(world.ready_pods(image="app:v1", state=names.SERVING)) == 3
+    assert world.outcomes() == []
+    world.kubelet.sicken(new, healthy=True)
+    world.settle()
+    assert by_outcome(world) == {("app:v1", "Drained"): 3}
+
+
+def test_time_spent_draining_does_not_count_against_the_progress_deadline(world: World) -> None:
+    loaded(world, 300.0, progressDeadlineSeconds=60)
+    world.edit(image="app:v2")
+    while world.missing() is not None:
+        world.run(2)
+        assert world.condition("Stalled")["status"] == "False", world.condition("Stalled")
+    assert world.loop.time() > 300
+    assert by_outcome(world) == {("app:v1", "Drained"): 3}
+
+
+def test_the_progress_deadline_counts_from_the_pod_that_does_not_come_up(world: World) -> None:
+    loaded(world, 100.0, progressDeadlineSeconds=60)
+    world.edit(image="app:v2")
+    world.until(lambda: world.pods(state=names.DRAINING))
+    world.image("app:v2", never_ready=True)
+    world.until(lambda: len(world.pods(image="app:v2")) == 2)
+    born = world.loop.time()
+    world.until(lambda: world.condition("Stalled").get("status") == "True", every=1.0)
+    assert 59 <= world.loop.time() - born <= 70
+    assert world.condition("Stalled")["reason"] == "ProgressDeadlineExceeded"
+    assert len(world.ready_pods(state=names.SERVING)) == 3
+    world.edit(image="app:v3")
+    world.settle()
+    assert nothing_cut(world)
+
+
+@pytest.mark.parametrize("remedy", ["a node", "rolling back", "a smaller service"])
+def test_no_spare_capacity_ends_in_other_ways_too(world: World, remedy: str) -> None:
+    world.kubelet.capacity = 3
+    standing(world)
+    world.edit(image="app:v2")
+    world.until(lambda: world.condition("Stalled").get("reason") == "NoSpareCapacity")
+    if remedy == "a node":
+        world.kubelet.capacity = 4
+    elif remedy == "rolling back":
+        world.edit(image="app:v1")
+    else:
+        world.edit(replicas=2)
+    world.settle()
+    assert nothing_cut(world)
+    old = by_outcome(world)["app:v1", "Drained"]
+    assert old == (0 if remedy == "rolling back" else 3)
+
+
+def test_a_broken_revision_is_left_for_another_broken_one_and_then_for_a_good_one(world: World) -> None:
+    standing(world)
+    world.image("app:v2", pullable=False)
+    world.image("app:v3", crash_after=1.0)
+    for image in ("app:v2", "app:v3"):
+        world.edit(image=image)
+        world.run(100)
+        assert len(world.ready_pods(image="app:v1", state=names.SERVING)) == 3
+    world.edit(image="app:v4")
+    world.settle()
+    assert by_outcome(world)["app:v1", "Drained"] == 3
+    assert nothing_cut(world)
+
+
+def test_a_revision_that_breaks_after_its_first_pod_stops_there(world: World) -> None:
+    standing(world, replicas=4)
+    world.edit(image="app:v2")
+    world.until(lambda: len(world.ready_pods(image="app:v2", state=names.SERVING)) == 2)
+    world.image("app:v2", pullable=False)
+    world.run(200)
+    left = len(world.ready_pods(image="app:v1", state=names.SERVING))
+    assert left >= 1
+    assert world.condition("Stalled")["reason"] == "NewRevisionFailed"
+    world.run(200)
+    assert len(world.ready_pods(image="app:v1", state=names.SERVING)) == left
+    assert len(world.ready_pods(state=names.SERVING)) == 4
+    world.edit(image="app:v1")
+    world.settle()
+    assert nothing_cut(world)
+
+
+@pytest.mark.parametrize("when", ["Wait", "DrainFirst"])
+def test_with_a_device_for_each_surge_pod_nobody_lacks_one(world: World, when: str) -> None:
+    """The next new pod waits a while for the one that terminates: no reason to stop, nor to drain another one first."""
+    world.image("app:v1", stop=8.0)
+    world.kubelet.capacity = 4
+    standing(world, whenNoCapacity=when)
+    world.edit(image="app:v2")
+    fewest = 3
+
+    def over() -> bool:
+        nonlocal fewest
+        fewest = min(fewest, len(world.ready_pods(state=names.SERVING)))
+        return not world.pods(image="app:v1")
+
+    world.until(over)
+    world.settle()
+    assert fewest == 3
+    assert "NoSpareCapacity" not in {event.reason for event in world.told()}
+    assert nothing_cut(world)
+
+
+def test_a_pod_that_waits_for_a_long_drain_is_not_late(world: World) -> None:
+    world.kubelet.capacity = 1
+    world.create(replicas=1, whenNoCapacity="DrainFirst", progressDeadlineSeconds=60)
+    world.settle()
+    world.load(world.pods()[0], 500.0)
+    world.edit(image="app:v2")
+    world.settle()
+    assert by_outcome(world)["app:v1", "Drained"] == 1
+    assert "ProgressDeadlineExceeded" not in {event.reason for event in world.told()}
