@@ -5,8 +5,11 @@
 
 import os
 import secrets
+import subprocess
+import sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from pathlib import Path
 
 import pytest
 
@@ -45,6 +48,19 @@ def _run(histories: int, steps: int, seed: int) -> None:
 
 def test_random_histories_keep_every_promise_and_get_there() -> None:
     _run(HISTORIES, STEPS, SEED)
+
+
+def test_a_seed_tells_the_same_story_in_every_process() -> None:
+    """Else a printed seed would be worth nothing; the order of sets differs from process to process."""
+    root = Path(__file__).parents[2]
+    told = []
+    for salt in ("1", "2"):
+        path = os.pathsep.join(str(root / part) for part in ("operator", "tests"))
+        env = {**os.environ, "PYTHONHASHSEED": salt, "PYTHONPATH": path}
+        command = [sys.executable, "-m", "simulation.histories", str(SEED)]
+        told.append(subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout)
+    assert told[0] == told[1]
+    assert len(told[0].splitlines()) > 100
 
 
 @pytest.mark.long
