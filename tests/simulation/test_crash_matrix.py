@@ -1,17 +1,21 @@
-"""Kill the operator before and after every single write, and compare how it all ends with the run where nobody died.
+"""Kill the operator before and after every single write, or let the write fail, and compare how it all ends.
 
-What lives is compared under a mask of uids, versions, times and generated names: per image the pods that were made, who
-was deleted, how each drain ended, what was cut, and the counts in the end.
+In good weather and while its watches lag. The comparison is with the run where nothing happened, under a mask of uids,
+versions, times and generated names: per image the pods that were made, who was deleted, how each drain ended, what was
+cut, and the counts in the end.
 """
 
+import os
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import Any
 
 import pytest
 
+from simulation.process import Weather
 from simulation.world import World
 from tidegate.api import names
 from tidegate.api.conditions import Outcome
@@ -85,6 +89,8 @@ STORIES: tuple[Callable[[World], None], ...] = (
     expired,
     fixed,
 )
+CORE = (created, rolled, scaled_in_and_out)
+"""Told in bad weather in each run too; all of them are in the long lane."""
 
 
 def ending(world: World) -> dict[str, Any]:
@@ -115,29 +121,52 @@ def ending(world: World) -> dict[str, Any]:
     }
 
 
-def play(story: Callable[[World], None], kill: tuple[int, bool] | None) -> tuple[dict[str, Any], int]:
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What happens in one run, at the write of this number, counted from 1."""
+
+    write: int
+    what: str
+    """`killed before`, `killed after`, or a fault of `port.Faults`."""
+    weather: Weather | None = None
+
+    def __str__(self) -> str:
+        return f"{self.what} write {self.write}{f' in {self.weather}' if self.weather else ''}"
+
+
+KILLS = ("killed before", "killed after")
+FAULTS = ("conflict", "429", "500", "timeout")
+LAG = Weather(lag=(0.0, 2.0))
+STORM = Weather(lag=(0.0, 2.0), drop=0.1, duplicate=0.2, reorder=0.2)
+
+
+def play(story: Callable[[World], None], trouble: Trouble | None) -> tuple[dict[str, Any], int]:
     """One run; returns its ending and how many writes the operator sent."""
     with World(SEED, traced=False) as world:
         world.steady = False
-        if kill is not None:
-            world.kill_at(kill[0], after=kill[1])
+        if trouble is not None:
+            world.weather = trouble.weather or world.weather
+            if trouble.what in KILLS:
+                world.kill_at(trouble.write, after=trouble.what == "killed after")
+            else:
+                world.faults.at_write[trouble.write] = trouble.what
         story(world)
-        if kill is not None:
-            assert world.deaths == 1, f"nobody died at write {kill[0]}"
+        if trouble is not None:
+            assert world.deaths == (trouble.what in KILLS), "nobody died"
+            assert not world.faults.at_write, "nothing failed"
         # What was in flight when it ended ends too, so that the sums can be compared.
         world.run(60)
         return ending(world), len(world.sent)
 
 
-def killed(number: int, kills: list[tuple[int, bool]]) -> list[str]:
-    """Play a story once per kill; returns what went otherwise than undisturbed."""
-    story = STORIES[number]
+def disturbed(story: Callable[[World], None], troubles: list[Trouble]) -> list[str]:
+    """Play a story once per trouble; returns what went otherwise than undisturbed."""
     calm, _ = play(story, None)
     found = []
-    for kill in kills:
-        where = f"{story.__name__}, killed {'after' if kill[1] else 'before'} write {kill[0]}"
+    for trouble in troubles:
+        where = f"{story.__name__}, {trouble}"
         try:
-            end, _ = play(story, kill)
+            end, _ = play(story, trouble)
         except AssertionError as error:
             found.append(f"{where}: {str(error).splitlines()[0]}")
             continue
@@ -145,11 +174,43 @@ def killed(number: int, kills: list[tuple[int, bool]]) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("number", range(len(STORIES)), ids=[story.__name__ for story in STORIES])
-def test_a_successor_carries_on_from_the_cluster_alone(number: int) -> None:
-    _, writes = play(STORIES[number], None)
-    kills = [(at, after) for at in range(1, writes + 1) for after in (False, True)]
-    with ProcessPoolExecutor(2, mp_context=get_context("fork")) as pool:
-        found = [text for part in pool.map(killed, [number] * 2, [kills[0::2], kills[1::2]]) for text in part]
+def judge(story: Callable[[World], None], *what: str, weather: Weather | None = None) -> None:
+    """Each of `what` at each write of the story, on all processors."""
+    _, writes = play(story, None)
+    # In other weather it may send fewer writes; those at the end are status alone.
+    last = writes if weather is None else writes * 3 // 4
+    troubles = [Trouble(at, kind, weather) for at in range(1, last + 1) for kind in what]
+    count = os.cpu_count() or 1
+    with ProcessPoolExecutor(count, mp_context=get_context("fork")) as pool:
+        parts = [troubles[first::count] for first in range(count)]
+        found = [text for part in pool.map(disturbed, [story] * count, parts) for text in part]
     assert not found, "\n".join(found[:40])
-    assert len(kills) > 10
+    assert len(troubles) > 10
+
+
+every_story = pytest.mark.parametrize("story", STORIES, ids=[story.__name__ for story in STORIES])
+core_stories = pytest.mark.parametrize("story", CORE, ids=[story.__name__ for story in CORE])
+
+
+@every_story
+def test_a_successor_carries_on_from_the_cluster_alone(story: Callable[[World], None]) -> None:
+    judge(story, *KILLS)
+
+
+@core_stories
+def test_a_successor_carries_on_while_its_watches_lag(story: Callable[[World], None]) -> None:
+    judge(story, *KILLS, weather=LAG)
+
+
+@core_stories
+def test_a_write_that_fails_or_is_not_answered_changes_no_ending(story: Callable[[World], None]) -> None:
+    judge(story, *FAULTS)
+
+
+@pytest.mark.long
+@every_story
+@pytest.mark.parametrize("weather", [None, LAG, STORM], ids=["calm", "lag", "storm"])
+def test_kills_and_faults_in_every_weather_change_no_ending(
+    story: Callable[[World], None], weather: Weather | None
+) -> None:
+    judge(story, *KILLS, *FAULTS, weather=weather)
