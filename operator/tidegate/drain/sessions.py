@@ -135,7 +135,6 @@ class Sessions:
                 if order.undo:
                     await self._back(key, order)
                 else:
-                    await self._leave(key, order)
                     await self._until_sealed(key, order)
             except Exception:
                 # A fault of ours must not take a pod for empty, nor leave it alone until its budget is spent.
@@ -170,6 +169,8 @@ class Sessions:
         pause = FIRST_POLL
         last: Reading | None = None
         while True:
+            if not told:
+                await self._leave(key, order)
             began = self._now()
             try:
                 if not told:
@@ -196,6 +197,9 @@ class Sessions:
                 continue
             pause = FIRST_POLL
             # A process that restarted, or was undrained by somebody, has to be told again.
+            if told and reading.drain_id != order.record.id:
+                # Undrained, it may be in the slices again, as when another operator has given it back.
+                self.withdrawn.pop(order.uid, None)
             told = reading.drain_id == order.record.id
             news = last is None or reading.sequence != last.sequence or reading.state != last.state
             reading = _followed(self.readings.get(order.uid), _with_cut_age(last, reading))
