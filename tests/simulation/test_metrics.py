@@ -183,7 +183,7 @@ def test_killed_at_any_write_no_drain_is_counted_twice(number: int, after: bool)
 @pytest.mark.parametrize("fault", ["429", "500", "timeout"])
 def test_a_status_whose_write_fails_is_counted_once(world: World, fault: str) -> None:
     rollout(world)
-    world.until(lambda: world.pods(state=names.DRAINED))
+    world.until(lambda: world.pods(state=names.DRAINED), every=0.02)
     world.faults.next_call("status", LLM_SERVICES, fault)
     world.settle()
     world.run(60)
@@ -223,7 +223,7 @@ def test_the_series_of_a_deleted_service_end_with_it(world: World) -> None:
 
 def test_words_of_strangers_become_one_series(world: World) -> None:
     rollout(world)
-    world.until(lambda: world.pods(state=names.DRAINED))
+    world.until(lambda: world.pods(state=names.DRAINED), every=0.02)
     pod = world.pods(state=names.DRAINED)[0]
     said = annotation(pod, names.OUTCOME) | {"reason": "x" * 500}
     world.stop_operator()
