@@ -76,7 +76,8 @@ class Checks:
         if not writer.startswith(OPERATOR):
             return
         if after == names.SERVING:
-            self._ours[is_rival(writer)].discard(uid)
+            for camp in self._ours.values():
+                camp.discard(uid)
         else:
             self._ours[is_rival(writer)].add(uid)
         if before == names.SERVING and ready(old):
