@@ -217,9 +217,9 @@ def test_breaking_the_glass_lets_a_draining_pod_go_with_what_it_has():
     assert ended(silent) == ("Released", None, 60)
 
 
-def stray(**answer: object) -> Snapshot:
+def stray(since: float = -30, **answer: object) -> Snapshot:
     """A pod labelled serving that turned NotReady half a minute ago, and what it says."""
-    pod = unready("v1-3", unready_since=NOW - 30)
+    pod = unready("v1-3", unready_since=NOW + since)
     said = says(pod, **answer) if answer else None
     return story("v1", *several("v1", 2), pod, readings={"v1-3": said})
 
@@ -238,9 +238,20 @@ def test_a_pod_that_somebody_else_drains_is_undrained_under_that_id():
     assert (order.pod, order.record.id, order.undo) == ("v1-3", "a stranger's", True)
 
 
-@pytest.mark.parametrize("state", ["sealed", "draining"])
-def test_one_that_cannot_be_undrained_is_drained_properly_and_so_replaced(state: str):
-    assert told(stray(state=state, drain_id=None)) == ["withdraw v1-3 (Manual)"]
+def test_one_that_is_sealed_is_drained_properly_and_so_replaced():
+    assert told(stray(state="sealed", drain_id=None)) == ["withdraw v1-3 (Manual)"]
+
+
+def test_one_whose_container_a_probe_has_killed_is_left_to_the_kubelet_for_as_long_as_its_hook_may_run():
+    """It serves again by itself; only what drains beyond the grace period was drained by somebody."""
+    grace = deployment("v1", 3).grace_seconds
+    early = plan(stray(state="draining", drain_id=None))
+    assert (told(early), early.questions) == ([], ())
+    assert early.requeue_after == pytest.approx(grace + 2 - 30)
+    late = stray(-grace - 30, state="draining", drain_id=None)
+    assert told(late) == ["withdraw v1-3 (Manual)"]
+    unheard = plan(stray(-grace - 30, state="draining", drain_id=None, at=NOW - 60))
+    assert (told(unheard), [q.uid for q in unheard.questions]) == ([], ["uid-v1-3"])
 
 
 def paid(count: int, *uids: str) -> list:

@@ -78,7 +78,7 @@ class Kubelet:
         self._ips += 1
         node = f"node-{self._ips % 3}"
         run = PodRun(uid, key, f"10.0.{self._ips // 250}.{self._ips % 250 + 1}", node)
-        run.scheduled_at = self._server.now()
+        run.scheduled_at = run.unready_since = self._server.now()
         self.runs[uid] = run
         self._server.replace(PODS, {**live, "spec": {**live["spec"], "nodeName": node}}, subresource="binding")
         run.container, run.image = container, image
@@ -167,10 +167,14 @@ class Kubelet:
         if process.ready and run.ready_since is None and run.started:
             run.ready_since = self._server.now()
         elif not process.ready and run.ready_since is not None:
-            run.ready_since = None
+            self._unready(run)
         else:
             return
         self._write(run)
+
+    def _unready(self, run: PodRun) -> None:
+        if run.ready_since is not None:
+            run.ready_since, run.unready_since = None, self._server.now()
 
     def sicken(self, uid: str, healthy: bool) -> None:
         """Readiness fails, or recovers, while the streams go on."""
@@ -195,7 +199,8 @@ class Kubelet:
             self._network.hosts.pop(run.ip, None)
         elif run.process.alive:
             run.process.lose_engine("crashed")
-        run.started, run.ready_since, run.exit_code = False, None, 1
+        run.started, run.exit_code = False, 1
+        self._unready(run)
         run.restarts += 1
         if run.terminating:
             self._finish(run)
@@ -213,7 +218,7 @@ class Kubelet:
         self.doomed[uid] = "lost its gateway"
         run.process.die("lost its gateway")
         self._network.hosts.pop(run.ip, None)
-        run.ready_since = None
+        self._unready(run)
         run.gateway_restarts += 1
         self._write(run)
         self._loop.call_later(back_after, self._start_gateway, run)

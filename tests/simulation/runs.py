@@ -35,6 +35,7 @@ class PodRun:
         self.process: Process | None = None
         self.started = False
         self.ready_since: float | None = None
+        self.unready_since = 0.0
         self.scheduled_at = 0.0
         self.restarts = 0
         self.waiting = ("ContainerCreating", "")
@@ -72,9 +73,12 @@ def status(run: PodRun, live: Object) -> Object:
     }
     if run.exit_code is not None:
         container["lastState"] = {"terminated": {"exitCode": run.exit_code, "reason": "Error"}}
-    ready: Object = {"type": "Ready", "status": "False"}
-    if run.ready_since is not None:
-        ready = {"type": "Ready", "status": "True", "lastTransitionTime": times.short(run.ready_since)}
+    since = run.unready_since if run.ready_since is None else run.ready_since
+    ready: Object = {
+        "type": "Ready",
+        "status": "False" if run.ready_since is None else "True",
+        "lastTransitionTime": times.short(since),
+    }
     scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": times.short(run.scheduled_at)}
     speaks = run.process is not None and run.process.alive
     sidecar = {

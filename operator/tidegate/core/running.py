@@ -26,7 +26,10 @@ def running_drains(draft: Draft) -> None:
 
 
 def strays(draft: Draft) -> None:
-    """Pods labelled serving that somebody else drains: NotReady, so asked once; undrained, or replaced when sealed."""
+    """Pods labelled serving that somebody else drains: NotReady, so asked once; undrained, or replaced.
+
+    One whose container is about to be started again by the kubelet is left to it.
+    """
     view = draft.view
     for pod in by_age(view.alive):
         if pod.state != names.SERVING or pod.unready_since is None or view.holds_no_work(pod):
@@ -41,6 +44,11 @@ def strays(draft: Draft) -> None:
         if reading.state == "draining" and reading.drain_id:
             order = drains.order(view, pod, drains.foreign(pod, reading), undo=True)
             draft.orders.extend([order] if order else [])
+        elif reading.state == "draining" and (over := _hook_over(view, pod)) > reading.at:
+            # Not before it is over, and not by what it said before.
+            draft.wake.append(max(over - view.s.now, 0.0))
+            if view.s.now >= over:
+                draft.questions.extend(victims.questions(view, [pod]))
         else:
             record = drains.begin(view, pod, DrainReason.MANUAL)
             draft.actions.append(Withdraw(pod.name, pod.uid, record, pod.version))
@@ -53,6 +61,16 @@ def astray(view: View, pod: Pod) -> Reading | None:
     reading = view.s.readings.get(pod.uid)
     drains_ = reading is not None and reading.state in ("draining", "sealed") and reading.at >= pod.unready_since
     return reading if drains_ else None
+
+
+def _hook_over(view: View, pod: Pod) -> float:
+    """Until when a drain under no id may be a preStop hook's.
+
+    A failed liveness probe calls the hook, kills the container alone and starts it again: such a pod serves again by
+    itself. The kubelet gives a hook the grace period at most, so one that drains beyond it was drained by somebody.
+    """
+    grace = next((d.grace_seconds for d in view.s.deployments if d.revision == pod.revision), 0)
+    return (pod.unready_since or 0.0) + grace + drains.EXPIRY_SLACK
 
 
 def wanted_back(view: View) -> set[str]:
