@@ -3,6 +3,7 @@
 import copy
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -373,6 +374,19 @@ def test_flags_that_the_command_line_lacks_are_named(kind, port, more, missing):
     verdicts = {kind_: text for kind_, _, text in bystanders.told(read)}
     assert (ConditionType.ENGINE_FLAGS_MISSING in verdicts) is bool(missing)
     assert all(flag in verdicts[ConditionType.ENGINE_FLAGS_MISSING] for flag in missing)
+
+
+def test_the_page_on_engines_says_what_the_presets_say():
+    page = (Path(__file__).parents[2] / "docs" / "engines.md").read_text()
+    rows = {row.split("`")[1]: row for row in page.splitlines() if row.startswith("| `")}
+    assert rows.keys() == {str(kind) for kind in Engine}
+    for kind, preset in PRESETS.items():
+        cells = [cell.strip() for cell in rows[str(kind)].strip("|").split("|")]
+        assert cells[1] == str(preset.port or "")
+        assert (preset.path is None) or f"`{preset.path}`" in cells[2]
+        assert cells[3] == f"{preset.probe_seconds} s"
+        assert ("`--host`, since" in cells[4]) is preset.local
+        assert preset.port_variable is None or f"`{preset.port_variable}`" in cells[4]
 
 
 # -- what status says
