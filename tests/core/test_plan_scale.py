@@ -56,6 +56,14 @@ def test_scale_to_0_drains_all_and_back_starts_them_anew():
     assert told(story("v1", counts={"v1": 0}, spec=to(2))) == ["raise v1 to 2"]
 
 
+def test_what_a_pod_said_before_it_was_ready_does_not_choose_it():
+    fresh = serving("v1-3", ready_since=NOW - 1)
+    early = says(fresh, "starting", at=NOW - 3, in_flight=0)
+    s = story("v1", *several("v1", 2), fresh, spec=to(2), readings={"v1-3": early})
+    assert told(s) == []
+    assert [q.uid for q in plan(s).questions] == ["uid-v1-3"]
+
+
 def test_the_pod_with_the_least_work_goes_first():
     pods = several("v1", 3)
     s = story("v1", *pods, spec=to(2), readings=busy(*pods, v1_1=9, v1_2=2, v1_3=5))
