@@ -259,11 +259,9 @@ class Reconciler:
         # An older CRD prunes what it does not know: what was written is compared too, not only what is there.
         if document in (service.get("status") or {}, memory.written):
             return
-        change = _change(service.get("status") or {}, document)
+        change = _change(meta["uid"], service.get("status") or {}, document)
         try:
-            answer = await self._cluster.merge_status(
-                LLM_SERVICES, meta["namespace"], meta["name"], change, uid=meta["uid"]
-            )
+            answer = await self._cluster.patch_status(LLM_SERVICES, meta["namespace"], meta["name"], change)
         except (Denied, Rejected) as error:
             # A CRD older than this operator, or a role that lacks a verb: the rollout must not stop for its report.
             log.warning("status of %s/%s refused, is the CRD up to date? %s", meta["namespace"], meta["name"], error)
@@ -327,18 +325,14 @@ class Reconciler:
             return ()
 
 
-def _change(held: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
-    """The JSON merge patch from one document to another: None removes, lists are replaced whole."""
-    change: dict[str, Any] = {key: None for key in held if key not in wanted}
-    for key, value in wanted.items():
-        before = held.get(key)
-        if isinstance(value, dict) and isinstance(before, dict):
-            inner = _change(before, value)
-            if inner:
-                change[key] = inner
-        elif value != before:
-            change[key] = value
-    return change
+def _change(uid: str, held: dict[str, Any], wanted: dict[str, Any]) -> list[dict[str, Any]]:
+    """The JSON patch from one status to another, for the service of this uid alone: not for the next of its name."""
+    patch: list[dict[str, Any]] = [{"op": "test", "path": "/metadata/uid", "value": uid}]
+    if not held:
+        return [*patch, {"op": "add", "path": "/status", "value": wanted}]
+    patch += [{"op": "remove", "path": f"/status/{key}"} for key in held if key not in wanted]
+    changed = {key: value for key, value in wanted.items() if value != held.get(key)}
+    return patch + [{"op": "add", "path": f"/status/{key}", "value": value} for key, value in changed.items()]
 
 
 def _without_etas(document: dict[str, Any]) -> dict[str, Any]:

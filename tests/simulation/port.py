@@ -53,7 +53,7 @@ APPLIED = {
     (SERVICES, names.FIELD_MANAGER),
     (PDBS, names.FIELD_MANAGER),
 }
-PATCHED = frozenset((PODS, DEPLOYMENTS, CONFIG_MAPS))
+PATCHED = frozenset((PODS, DEPLOYMENTS, CONFIG_MAPS, SECRETS))
 DELETED = frozenset((PODS, DEPLOYMENTS, SERVICES))
 OPERATOR = "operator-"
 """How the names begin under which operators write."""
@@ -188,22 +188,20 @@ class SimulatedCluster:
 
         return await self._call("get" if dry_run else "apply", kind, do, "" if dry_run else name, detail)
 
-    async def merge_status(
-        self, kind: Kind, namespace: str, name: str, status: Mapping[str, Any], *, uid: str
+    async def patch_status(
+        self, kind: Kind, namespace: str, name: str, operations: Sequence[Mapping[str, Any]]
     ) -> Object:
-        self._known(kind is LLM_SERVICES, f"merge status of {kind.plural}")
+        self._known(kind is LLM_SERVICES, f"patch the status of {kind.plural}")
+        self._know_uid(kind, operations)
 
         def do() -> Object:
-            if self._server.get(kind, namespace, name)["metadata"]["uid"] != uid:
-                raise Conflict(f"{kind.kind} {namespace}/{name} is another one by now")
-            return self._server.merge(kind, namespace, name, {"status": dict(status)}, "status")
+            return self._server.patch(kind, namespace, name, operations, "status")
 
-        return await self._call("status", kind, do, name, sorted(status))
+        return await self._call("status", kind, do, name, sorted(o["path"] for o in operations if o["op"] != "test"))
 
     async def patch(self, kind: Kind, namespace: str, name: str, operations: Sequence[Mapping[str, Any]]) -> Object:
         self._known(kind in PATCHED, f"patch {kind.plural}")
-        tests = [o["path"] for o in operations if o["op"] == "test"]
-        self._known("/metadata/uid" in tests, f"patch {kind.plural} without a test of the uid")
+        self._know_uid(kind, operations)
         detail = [o.get("value") for o in operations if o["op"] in ("add", "replace")]
         return await self._call(
             "patch", kind, lambda: self._server.patch(kind, namespace, name, operations), name, detail
@@ -215,6 +213,10 @@ class SimulatedCluster:
         await self._call("delete", kind, lambda: self._server.delete(kind, namespace, name, options), name, uid)
 
     # -- inside
+
+    def _know_uid(self, kind: Kind, operations: Sequence[Mapping[str, Any]]) -> None:
+        tests = [o["path"] for o in operations if o["op"] == "test"]
+        self._known("/metadata/uid" in tests, f"patch {kind.plural} without a test of the uid")
 
     def _known(self, known: bool, call: str) -> None:
         if not known:

@@ -5,6 +5,7 @@ Typed models cost about 2 ms a pod to decode and drop fields they do not know, s
 
 import json
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -22,11 +23,12 @@ from .port import Kind, Object
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=30, connect=5)
 _JSON: Final = "application/json"
 _APPLY: Final = "application/apply-patch+yaml"
-_MERGE: Final = "application/merge-patch+json"
 _JSON_PATCH: Final = "application/json-patch+json"
 _METHODS: Final = {"list": "GET", "get": "GET", "create": "POST", "patch": "PATCH", "delete": "DELETE"}
 Seen = Callable[[str, str, str], None]
 """Called with (verb, resource, code) of each call; verb and resource as in RBAC, code `none` without an answer."""
+_UNTYPED: Final = re.compile(r"failed to create typed patch object \(.*?\): (?:errors:)?")
+"""How server-side apply answers fields that Kubernetes does not know, or of a wrong type: with a 500, not a 4xx."""
 
 
 async def connect(user_agent: str, seen: Seen | None = None) -> "ApiCluster":
@@ -105,26 +107,34 @@ class ApiCluster:
         path = kind.path(namespace, name)
         return await self._call("patch", kind.plural, path, query=query, body=body, content_type=_APPLY)
 
-    async def merge_status(
-        self, kind: Kind, namespace: str, name: str, status: Mapping[str, Any], *, uid: str
+    async def patch_status(
+        self, kind: Kind, namespace: str, name: str, operations: Sequence[Mapping[str, Any]]
     ) -> Object:
-        # Not server-side apply: that refuses fields which an older CRD lacks, a merge patch prunes them.
+        # Not server-side apply: that refuses fields which an older CRD lacks, a patch has them pruned. Not a merge
+        # patch: the status of a custom resource ignores the uid in it.
         query = {"fieldManager": names.FIELD_MANAGER_STATUS}
-        body = {"metadata": {"uid": uid}, "status": dict(status)}
-        path = kind.path(namespace, name, "status")
-        resource = f"{kind.plural}/status"
-        return await self._call("patch", resource, path, query=query, body=body, content_type=_MERGE)
+        return await self._patch(f"{kind.plural}/status", kind.path(namespace, name, "status"), operations, query)
 
     async def patch(self, kind: Kind, namespace: str, name: str, operations: Sequence[Mapping[str, Any]]) -> Object:
-        path = kind.path(namespace, name)
+        return await self._patch(kind.plural, kind.path(namespace, name), operations)
+
+    async def _patch(
+        self,
+        resource: str,
+        path: str,
+        operations: Sequence[Mapping[str, Any]],
+        query: Mapping[str, str] | None = None,
+    ) -> Object:
         try:
-            return await self._call("patch", kind.plural, path, body=list(operations), content_type=_JSON_PATCH)
+            return await self._call(
+                "patch", resource, path, query=query, body=list(operations), content_type=_JSON_PATCH
+            )
         except Rejected as error:
             # A failed `test` comes as 422 "the server rejected our request due to an error in our request"
             # without causes; a really invalid result names fields.
             if error.causes:
                 raise
-            raise Conflict(f"{kind.kind} {namespace}/{name} changed in the meantime: {error}") from error
+            raise Conflict(f"{path} changed in the meantime: {error}") from error
 
     async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str) -> None:
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
@@ -196,5 +206,16 @@ def _error(status: int, body: Any, headers: Mapping[str, str] | None) -> Cluster
         details = document.get("details") or {}
         causes = [(str(c.get("field", "")), str(c.get("message", ""))) for c in details.get("causes") or []]
         return Rejected(message, causes)
+    untyped = _UNTYPED.match(message)
+    if untyped is not None:
+        return Rejected(message, _untyped_causes(message[untyped.end() :]))
     wait = (headers or {}).get("Retry-After")
     return Unavailable(message, float(wait) if wait and wait.isdigit() else None)
+
+
+def _untyped_causes(text: str) -> list[tuple[str, str]]:
+    """(field, message) of each line like `.spec.template.spec.volumez: field not declared in schema`."""
+    lines = (line.strip() for line in text.splitlines())
+    found = (line.lstrip(".").partition(": ") for line in lines if line)
+    # After "got" comes how the API server's own code names the value.
+    return [(field, message.partition(", got &value")[0]) for field, _, message in found]

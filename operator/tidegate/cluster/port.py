@@ -95,10 +95,10 @@ class Cluster(Protocol):
     ) -> Object:
         """Server-side apply with force: what the body names belongs to `manager` afterwards."""
 
-    async def merge_status(
-        self, kind: Kind, namespace: str, name: str, status: Mapping[str, Any], *, uid: str
+    async def patch_status(
+        self, kind: Kind, namespace: str, name: str, operations: Sequence[Mapping[str, Any]]
     ) -> Object:
-        """JSON merge patch of the status subresource of the object with this uid; a None in it removes a key."""
+        """`patch` of the status subresource."""
 
     async def patch(self, kind: Kind, namespace: str, name: str, operations: Sequence[Mapping[str, Any]]) -> Object:
         """JSON patch. A failed `test` operation raises `Conflict`, whatever code the server gives it."""
