@@ -5,6 +5,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from cluster.harness.audit import OPERATOR, Audit
 from cluster.harness.kube import Object, eventually
 from cluster.harness.load import Load
@@ -108,6 +110,7 @@ def evicted_under_load(service: Service, record: MakeRecord) -> Any:
     return result
 
 
+@pytest.mark.long
 def test_no_death_of_the_operator_loses_or_doubles_a_sample(
     operator: Operator, namespace: Namespace, record: MakeRecord, audit: Audit
 ) -> None:

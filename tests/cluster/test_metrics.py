@@ -104,6 +104,7 @@ def test_every_metric_that_rules_and_dashboard_name_is_really_scraped(watching: 
     assert set(METRIC.findall(text)) - scraped <= sometimes
 
 
+@pytest.mark.long
 def test_drains_that_go_wrong_alert(watching: Prometheus, namespace: Namespace) -> None:
     """One service whose drain is held beyond its budget, one whose drain is cut by it, one whose pod goes meanwhile."""
     held = Service(namespace, "held", replicas=1, drain={"budgetSeconds": 4, "onExpiry": "Hold"}).apply()
@@ -136,6 +137,7 @@ def test_drains_that_go_wrong_alert(watching: Prometheus, namespace: Namespace) 
     eventually("the held pod is let go and its alerts end", lambda: not solved & watching.firing())
 
 
+@pytest.mark.long
 def test_an_operator_that_cannot_work_alerts(watching: Prometheus, operator: Operator, namespace: Namespace) -> None:
     service = Service(namespace, replicas=1).apply()
     service.wait_settled()
