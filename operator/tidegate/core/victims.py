@@ -83,7 +83,7 @@ def questions(view: View, pods: Iterable[Pod]) -> tuple[Question, ...]:
         failed = view.s.troubles.get(pod.uid)
         # What it said before it was Ready does not tell what it holds.
         since = pod.ready_since or 0.0
-        heard = [answer.at for answer in (said, failed) if answer is not None and answer.at > since]
+        heard = [answer.at for answer in (said, failed) if answer is not None and answer.at >= since]
         old = all(view.s.now - at > FRESH_SECONDS for at in heard)
         if old and pod.askable and pod.contract_port:
             run = pod.container.run if pod.foreign is not None else ""
