@@ -140,13 +140,15 @@ class Server:
             self._owners[kind, key] = owners
         return stored
 
-    def patch(self, kind: Kind, namespace: str, name: str, operations: Sequence[Mapping[str, Any]]) -> Object:
+    def patch(
+        self, kind: Kind, namespace: str, name: str, operations: Sequence[Mapping[str, Any]], subresource: str = ""
+    ) -> Object:
         """JSON patch; what cannot be applied is a Conflict, as the operator's client reads the server's 422."""
         result = self.get(kind, namespace, name)
         for operation in operations:
             path = tuple(p.replace("~1", "/").replace("~0", "~") for p in operation["path"].split("/")[1:])
             result = operate(result, operation["op"], path, operation.get("value"))
-        return self.replace(kind, result)
+        return self.replace(kind, result, subresource=subresource)
 
     def merge(self, kind: Kind, namespace: str, name: str, body: Mapping[str, Any], subresource: str = "") -> Object:
         """JSON merge patch, as people's commands send it."""

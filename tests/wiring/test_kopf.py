@@ -93,7 +93,7 @@ async def send(operator: Operator, kind: Kind, obj: dict[str, Any], type_: str |
 async def queued(operator: Operator) -> list[str]:
     """All keys that wait to be worked on."""
     found = []
-    while operator._queue._ready:
+    while operator._queue.waiting:
         found.append(await operator._queue.take())
         operator._queue.done(found[-1])
     return found
@@ -162,7 +162,7 @@ async def test_nothing_is_decided_before_the_first_list_is_in(operator: Operator
     worker = asyncio.create_task(operator._work())
     for _ in range(20):
         await asyncio.sleep(0)
-    assert list(operator._queue._ready) == ["shop/chat"]
+    assert await queued(operator) == ["shop/chat"]
     worker.cancel()
 
 
