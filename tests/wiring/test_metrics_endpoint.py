@@ -139,7 +139,7 @@ async def test_calls_are_counted_by_verb_resource_and_code(server: int) -> None:
         await cluster.list(PODS)
         for call in (
             cluster.get(PODS, "prod", "a"),
-            cluster.merge_status(LLM_SERVICES, "prod", "chat", {}, uid="u"),
+            cluster.patch_status(LLM_SERVICES, "prod", "chat", []),
             cluster.delete(PODS, "prod", "a", uid="u"),
         ):
             with pytest.raises(ClusterError):
