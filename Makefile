@@ -14,7 +14,7 @@ WITH_CLUSTER := trap 'test -n "$${KEEP:-}" || dev/cluster down' EXIT; dev/cluste
 
 # Not `make images`: a line that calls make runs even under `make -n`, and would then really start a cluster.
 IMAGES := dev/image operator; dev/image gateway; dev/image testapp
-TEST_IMAGES := $(IMAGES); dev/image engine
+LONG_IMAGES := $(IMAGES); dev/image engine
 
 .PHONY: help setup machine lint format test test-fast test-cluster test-long demo mutants bench-operator bench-gateway images clean lock
 
@@ -50,13 +50,13 @@ test-fast: setup ## the tests that need no cluster
 	$(PYTEST) tests --ignore tests/cluster -m "not long"
 
 test-cluster: setup ## the tests on a real cluster, which comes up for them and goes down after
-	$(WITH_CLUSTER); $(TEST_IMAGES); dev/cluster exec $(PYTEST) tests/cluster -m "not long"
+	$(WITH_CLUSTER); $(IMAGES); dev/cluster exec $(PYTEST) tests/cluster -m "not long"
 
 test: lint test-fast test-cluster ## everything that must hold: lint, then all tests, the real cluster's included
 
 test-long: lint ## `test`, and the tests that take many minutes
 	$(PYTEST) tests --ignore tests/cluster
-	$(WITH_CLUSTER); $(TEST_IMAGES); dev/cluster exec $(PYTEST) tests/cluster
+	$(WITH_CLUSTER); $(LONG_IMAGES); dev/cluster exec $(PYTEST) tests/cluster
 
 demo: setup ## a rollout under load to look at; KEEP=1 keeps the cluster
 	@$(WITH_CLUSTER); $(IMAGES); dev/demo

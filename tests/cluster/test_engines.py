@@ -1,5 +1,7 @@
 """A real engine, unmodified, and real client libraries through the gateway: what each client itself sees."""
 
+import pytest
+
 from cluster.harness.engine import Clients, EngineService
 from cluster.harness.kube import LLMSERVICES, eventually
 from cluster.harness.operator import Operator
@@ -8,6 +10,9 @@ from cluster.harness.service import Namespace
 from cluster.test_evictions import evict
 
 CLIENTS = {"openai", "openai-async", "langchain"}
+
+# Their image alone, with the clients in it, takes as long as some ten other tests.
+pytestmark = pytest.mark.long
 
 
 def test_every_answer_comes_whole_whatever_takes_the_pods(

@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+import pytest
+
 from cluster.harness.evidence import assert_run_counts
 from cluster.harness.kube import Object, eventually
 from cluster.harness.load import Load
@@ -121,6 +123,7 @@ def assert_only_drained_pods_went(namespace: Namespace, watched: Record) -> None
     assert namespace.events("FailedPreStopHook") == []
 
 
+@pytest.mark.long
 def test_paused_and_with_other_numbers_in_the_middle(
     operator: Operator, namespace: Namespace, record: MakeRecord
 ) -> None:

@@ -1,5 +1,6 @@
 """What must hold after every write, and at the end: design section 2, as far as a simulation can see it."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -11,11 +12,14 @@ from tidegate.api import names
 from tidegate.api.resource import WhenNoCapacity
 from tidegate.cluster import project
 from tidegate.cluster.port import DEPLOYMENTS, ENDPOINT_SLICES, LLM_SERVICES, PODS, SERVICES, Kind, Object
-from tidegate.core import amounts, revision
+from tidegate.core import amounts, revision, times
 from tidegate.core.model import Snapshot
 
 Seen = Callable[[str, str], Snapshot | None]
 """(operator, key) -> what that operator had before it when it decided."""
+
+LAST_MOMENTS = 6.0
+"""Seconds: to flush tokens, as in every story's spec or by default, and one to send the call."""
 
 
 class Checks:
@@ -151,7 +155,12 @@ class Checks:
             self.note(f"{name} was lowered for pods that are not drained")
 
     def told(self, uid: str) -> None:
-        """Invariant 2: a pod that is told to drain has left every slice that its state label can take it out of."""
+        """Invariant 2: a pod that is told to drain has left every slice that its state label can take it out of.
+
+        One whose budget is nearly over is told all the same, so that its streams get their tokens.
+        """
+        if self._hurried(uid):
+            return
         for service in self._server.all(SERVICES):
             meta = service["metadata"]
             item = self._server.find(ENDPOINT_SLICES, meta["namespace"], f"{meta['name']}-slice")
@@ -167,6 +176,12 @@ class Checks:
         return self._seen(
             self._writer, f"{child['metadata']['namespace']}/{child['metadata']['labels'][names.SERVICE]}"
         )
+
+    def _hurried(self, uid: str) -> bool:
+        pod = next((p for p in self._server.all(PODS) if p["metadata"]["uid"] == uid), None)
+        record = json.loads((pod or {}).get("metadata", {}).get("annotations", {}).get(names.DRAIN) or "{}")
+        deadline = times.parse(record.get("deadline"))
+        return deadline is not None and self._server.now() >= deadline - LAST_MOMENTS
 
     def _pods(self, child: Object) -> list[Object]:
         mine = child["metadata"]["labels"][names.SERVICE]

@@ -198,11 +198,6 @@ def test_a_successor_carries_on_from_the_cluster_alone(story: Callable[[World], 
 
 
 @core_stories
-def test_a_successor_carries_on_while_its_watches_lag(story: Callable[[World], None]) -> None:
-    judge(story, *KILLS, weather=LAG)
-
-
-@core_stories
 def test_a_write_that_fails_or_is_not_answered_changes_no_ending(story: Callable[[World], None]) -> None:
     judge(story, *FAULTS)
 
