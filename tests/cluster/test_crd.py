@@ -173,9 +173,6 @@ def test_a_name_that_no_service_can_have_is_refused_with_a_proposal_that_is_take
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("engine", "VLLM"),
-        ("gateway", {}),
-        ("drain.grace.rollOnDrift", True),
         ("rollout.maxsurge", 2),
         ("replica", 3),
         ("drain.budget", "30m"),
