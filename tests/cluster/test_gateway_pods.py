@@ -3,18 +3,21 @@
 The engine is `apps.plain`: SIGTERM cuts what it streams. What came whole is counted by the clients.
 """
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 
+from cluster.harness.evidence import LEAST_STREAMS
 from cluster.harness.kube import PODS, Object, eventually
 from cluster.harness.load import Load
 from cluster.harness.operator import Operator
-from cluster.harness.record import MakeRecord, is_ready, is_serving, is_standing, state
+from cluster.harness.record import MakeRecord, Record, is_ready, is_serving, is_standing, state
 from cluster.harness.service import Namespace, Service
 from tidegate.api import names
 from tidegate.api.conditions import Outcome
+from tidegate.core import times
 
 HEALTH = {"httpGet": {"path": "/health", "port": "http"}}
 
@@ -57,13 +60,16 @@ def assert_no_stop_with_work(namespace: Namespace) -> None:
     assert namespace.events("FailedPreStopHook") == []
 
 
-def held_at_withdrawal(namespace: Namespace, pods: list[str]) -> dict[str, int]:
-    """Requests in flight of each pod when it was withdrawn, as its gateway told the operator."""
-    told = {}
-    for event in namespace.events("Draining"):
-        words = event["message"].split()
-        told[words[1]] = int(words[words.index("requests") - 1]) if "requests" in words else 0
-    return {pod: told.get(pod, 0) for pod in pods}
+def held_at_withdrawal(namespace: Namespace, watched: Record) -> dict[str, int]:
+    """Streams of each drained pod when it was withdrawn, by its engine's own log."""
+    held = {}
+    for event in watched.events("Pod"):
+        if state(event.object) == names.DRAINING and event.name not in held:
+            record = json.loads(event.object["metadata"]["annotations"][names.DRAIN])
+            lines = [line for line in namespace.logs.of(event.name) if line["at"] <= times.parse(record["since"])]
+            kinds = [line["event"] for line in lines]
+            held[event.name] = kinds.count("stream-start") - kinds.count("stream-end")
+    return held
 
 
 def test_a_service_moves_behind_the_gateway_rolls_and_shrinks_without_a_cut(
@@ -90,7 +96,8 @@ def test_a_service_moves_behind_the_gateway_rolls_and_shrinks_without_a_cut(
     assert result.summary["byVersion"].keys() == {"v1", "v2", "v3"}
     drained = watched.drained_pods()
     assert len(drained) == 5
-    assert min(held_at_withdrawal(namespace, drained).values()) >= 3, namespace.events("Draining")
+    held = held_at_withdrawal(namespace, watched)
+    assert held.keys() == set(drained) and min(held.values()) >= LEAST_STREAMS, held
     outcomes = {row["pod"]: (row["outcome"], row["cut"]) for row in service.status["outcomes"]}
     assert outcomes == dict.fromkeys(drained, (Outcome.DRAINED, 0))
     assert {state(event.object) for event in watched.removals()} == {names.DRAINED}
