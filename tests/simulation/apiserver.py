@@ -6,6 +6,7 @@ all readers without a copy. `Paranoia` proves that nobody breaks this.
 The operator does not come in here but through `port.SimulatedCluster`, which knows only what the operator may do.
 """
 
+import dataclasses
 import functools
 import itertools
 import json
@@ -15,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from simulation import ownership, policies
+from simulation import ownership, policies, schema
 from simulation.patches import merged, operate
 from simulation.shapes import selects
 from tidegate.api.errors import Conflict, Denied, NotFound, Rejected, Unavailable
@@ -23,6 +24,7 @@ from tidegate.cluster.port import (
     DEPLOYMENTS,
     KINDS,
     LLM_SERVICES,
+    NAMESPACES,
     PDBS,
     PODS,
     POLICIES,
@@ -91,12 +93,18 @@ class Server:
         key = (meta.get("namespace", ""), meta["name"])
         if key in self._objects[kind]:
             raise Conflict(f'{kind.plural} "{meta["name"]}" already exists')
+        if self._goes(key[0]):
+            raise Denied(f"unable to create new content in namespace {key[0]} because it is being terminated")
         meta["uid"] = f"uid-{next(self._uids)}"
         meta["creationTimestamp"] = times.short(self.now())
         if kind in WITH_GENERATION:
             meta["generation"] = 1
         made = {"apiVersion": kind.api_version, "kind": kind.kind, **body, "metadata": meta}
-        self._validate(kind, None, made)
+        if kind is LLM_SERVICES:
+            made = schema.settled({key: made[key] for key in made if key != "status"})
+        elif kind is PODS:
+            made.setdefault("status", {"phase": "Pending"})
+        schema.validate(kind, None, made, self.refuse_images)
         return made if dry_run else self._store(kind, key, None, made)
 
     def replace(self, kind: Kind, new: Object, *, subresource: str = "", dry_run: bool = False) -> Object:
@@ -105,16 +113,27 @@ class Server:
         old = self.get(kind, *key)
         if new["metadata"]["uid"] != old["metadata"]["uid"]:
             raise Conflict("Precondition failed: UID in precondition is another one")
+        if kind is LLM_SERVICES:
+            new = schema.settled(new)
         if not subresource:
-            self._validate(kind, old, new)
+            new = {key: new[key] for key in new if key != "status"} | (
+                {"status": old["status"]} if "status" in old else {}
+            )
+            schema.validate(kind, old, new, self.refuse_images)
             self._admit(policies.Request("UPDATE", kind.plural, old, new))
         if new == old:
             return old
         meta = dict(new["metadata"])
-        if kind in WITH_GENERATION and new.get("spec") != old.get("spec"):
+        noted = kind is DEPLOYMENTS and meta.get("annotations") != old["metadata"].get("annotations")
+        if kind in WITH_GENERATION and (noted or new.get("spec") != old.get("spec")):
             meta["generation"] = old["metadata"]["generation"] + 1
         new = {**new, "metadata": meta}
-        return new if dry_run else self._store(kind, key, old, new)
+        if dry_run:
+            return new
+        stored = self._store(kind, key, old, new)
+        if "deletionTimestamp" in meta and old["metadata"].get("finalizers") and not meta.get("finalizers"):
+            self.remove(kind, stored)
+        return stored
 
     def status(self, kind: Kind, namespace: str, name: str, status: Mapping[str, Any]) -> Object:
         return self.replace(kind, {**self.get(kind, namespace, name), "status": dict(status)}, subresource="status")
@@ -126,9 +145,13 @@ class Server:
         key = (namespace, name)
         live = self._objects[kind].get(key)
         known = body["metadata"]
-        for field in ("uid", "resourceVersion"):
-            if known.get(field) and (live is None or live["metadata"][field] != known[field]):
-                raise Conflict(f"{kind.kind} {name} is not the one whose {field} was given")
+        schema.must_be_typed(kind, body)
+        if live is None and known.get("uid"):
+            raise Conflict(f"uid mismatch: {known['uid']} was given, and no existing object was found")
+        if live is not None and known.get("resourceVersion") not in (None, live["metadata"]["resourceVersion"]):
+            raise Conflict(f"{kind.kind} {name} has been modified")
+        if live is not None and known.get("uid") not in (None, live["metadata"]["uid"]):
+            raise Rejected(f"{kind.kind} {name} is invalid", [("metadata.uid", "Invalid value: field is immutable")])
         body = {**body, "metadata": {k: v for k, v in known.items() if k not in ("uid", "resourceVersion")}}
         result, owners = ownership.apply(live, self._owners.get((kind, key), {}), body, manager)
         if live is None:
@@ -177,10 +200,12 @@ class Server:
         terminating = "deletionTimestamp" in old["metadata"]
         grace = options.get("gracePeriodSeconds", (old.get("spec") or {}).get("terminationGracePeriodSeconds", 30))
         lives = kind is PODS and old["spec"].get("nodeName") and old["status"]["phase"] in ("Pending", "Running")
-        if not lives or grace == 0:
+        held = [*old["metadata"].get("finalizers", ()), *["orphan"] * (options.get("propagationPolicy") == "Orphan")]
+        if not (lives and grace) and not held and kind is not NAMESPACES:
             self.remove(kind, old)
         elif not terminating:
             stamp = {"deletionTimestamp": times.short(self.now() + grace), "deletionGracePeriodSeconds": grace}
+            stamp |= {"finalizers": held} if held else {}
             self._store(kind, (namespace, name), old, {**old, "metadata": {**old["metadata"], **stamp}})
 
     def evict(self, namespace: str, name: str) -> None:
@@ -220,41 +245,30 @@ class Server:
         for watcher in self.watchers:
             watcher(event, kind, last)
 
+    def _goes(self, namespace: str) -> bool:
+        found = self._objects[NAMESPACES].get(("", namespace))
+        return found is not None and "deletionTimestamp" in found["metadata"]
+
     def _admit(self, request: policies.Request) -> None:
+        if self._goes(request.old["metadata"].get("namespace", "")):
+            request = dataclasses.replace(request, namespace_terminating=True)
         reason = policies.refusal(request, self.bound_policies())
         if reason is not None:
             raise Denied(f'{request.resource} "{request.old["metadata"]["name"]}" is forbidden: {reason}')
 
-    def _validate(self, kind: Kind, old: Object | None, new: Object) -> None:
-        if kind is not DEPLOYMENTS:
-            return
-        spec = new.get("spec") or {}
-        causes = [(f"spec.{field}", "Required value") for field in ("selector", "template") if not spec.get(field)]
-        if old is not None and old["spec"]["selector"] != spec.get("selector"):
-            causes.append(("spec.selector", "Invalid value: field is immutable"))
-        if spec.get("template"):
-            causes += self._template_causes(spec)
-        if causes:
-            text = "; ".join(f"{field}: {message}" for field, message in causes)
-            raise Rejected(f'Deployment.apps "{new["metadata"]["name"]}" is invalid: {text}', causes)
-
-    def _template_causes(self, spec: Object) -> Iterator[tuple[str, str]]:
-        labels = (spec["template"].get("metadata") or {}).get("labels") or {}
-        wanted = (spec.get("selector") or {}).get("matchLabels") or {}
-        if any(labels.get(key) != value for key, value in wanted.items()):
-            yield "spec.template.metadata.labels", "Invalid value: `selector` does not match template `labels`"
-        for index, container in enumerate((spec["template"].get("spec") or {}).get("containers") or []):
-            if container.get("image") in self.refuse_images:
-                yield f"spec.template.spec.containers[{index}].image", "Invalid value"
-
     def _rescale(self, kind: Kind, old: Object, body: Mapping[str, Any]) -> Object:
-        selector = ",".join(f"{k}={v}" for k, v in sorted(old["spec"]["selector"]["matchLabels"].items()))
+        told = old.get("status") or {}
+        if kind is LLM_SERVICES:
+            selector = str(told.get("selector", ""))
+        else:
+            selector = ",".join(f"{k}={v}" for k, v in sorted(old["spec"]["selector"]["matchLabels"].items()))
         before = {"metadata": old["metadata"], "spec": {"replicas": old["spec"]["replicas"]}}
-        before["status"] = {"selector": selector}
+        before["status"] = {"replicas": told.get("replicas", 0), "selector": selector}
         after = merged(before, body)
         self._admit(policies.Request("UPDATE", f"{kind.plural}/scale", before, after))
         changed = {**old, "spec": {**old["spec"], "replicas": after["spec"]["replicas"]}}
-        return self.replace(kind, changed, subresource="scale")
+        self.replace(kind, changed, subresource="scale")
+        return after
 
     def _spend(self, budget: Object, pod: Object) -> None:
         status = budget.get("status") or {}

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from simulation.apiserver import Server
-from simulation.followers import Budgets, EndpointSlices, GarbageCollector
+from simulation.followers import Budgets, EndpointSlices, GarbageCollector, Namespaces
 from simulation.informer import Informer, WorkQueue
 from simulation.policies import DESIRED
 from simulation.shapes import active, controller_uid, owner, ready, ready_since
@@ -46,6 +46,7 @@ class ControllerManager:
         self.slices = EndpointSlices(loop, server, rng, self.cache)
         self.budgets = Budgets(loop, server, rng, self.cache)
         self.garbage = GarbageCollector(loop, server, rng)
+        self.namespaces = Namespaces(loop, server, rng)
 
 
 class Deployments:

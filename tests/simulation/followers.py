@@ -1,6 +1,7 @@
-"""EndpointSlice and disruption controllers and the garbage collector, as 1.34 has them, from caches that lag."""
+"""EndpointSlice, disruption and namespace controllers and the garbage collector, as 1.34 has them."""
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from random import Random
 
@@ -10,9 +11,12 @@ from simulation.shapes import active, owner, ready, selects
 from tidegate.api import names
 from tidegate.api.errors import ClusterError, Conflict, NotFound
 from tidegate.cluster.port import (
+    CONFIG_MAPS,
     DEPLOYMENTS,
     ENDPOINT_SLICES,
+    KINDS,
     LLM_SERVICES,
+    NAMESPACES,
     PDBS,
     PODS,
     REPLICASETS,
@@ -97,7 +101,8 @@ class Budgets:
     def _event(self, event: str, kind: Kind, raw: Object) -> None:
         if kind is PODS:
             for uid, budget in self._cache.objects[PDBS].items():
-                if _may_select(budget["spec"]["selector"].get("matchLabels") or {}, raw):
+                # Of a pod that has left the selector by its labels the real one hears nothing either.
+                if selects(budget, raw):
                     self._queue.add(uid)
         elif kind is PDBS and event != "DELETED":
             self._queue.add(raw["metadata"]["uid"])
@@ -128,22 +133,42 @@ class Budgets:
 class GarbageCollector:
     """Deletes what has lost its owner, in the form of call by which the policies know it, and comes again on denial."""
 
-    KINDS = (DEPLOYMENTS, REPLICASETS, PODS, SERVICES, PDBS, SECRETS, ENDPOINT_SLICES)
+    KINDS = (DEPLOYMENTS, REPLICASETS, PODS, SERVICES, PDBS, SECRETS, CONFIG_MAPS, ENDPOINT_SLICES)
     OWNERS = (LLM_SERVICES, DEPLOYMENTS, REPLICASETS, SERVICES)
 
     def __init__(self, loop: asyncio.AbstractEventLoop, server: Server, rng: Random) -> None:
         self._server = server
         self._queue = WorkQueue(loop, rng, self._collect)
+        self._orphans = WorkQueue(loop, rng, self._orphan)
         server.watchers.append(self._event)
 
     def _event(self, event: str, kind: Kind, raw: Object) -> None:
         if event == "DELETED" and kind in self.OWNERS:
             self._queue.add(raw["metadata"]["uid"])
+        elif event == "MODIFIED" and "orphan" in raw["metadata"].get("finalizers", ()):
+            self._orphans.add(raw["metadata"]["uid"])
         elif event == "ADDED":
             # Somebody who had not yet heard of the owner's end made another child for it.
             for reference in raw["metadata"].get("ownerReferences") or []:
                 if not any(o["metadata"]["uid"] == reference["uid"] for k in self.OWNERS for o in self._server.all(k)):
                     self._queue.add(reference["uid"])
+
+    def _orphan(self, going: str) -> bool:
+        """What was deleted without its children waits until they name it no more."""
+        self._server.writer = "garbage-collector"
+        for kind in self.KINDS:
+            for raw in self._server.all(kind):
+                meta = raw["metadata"]
+                owners = meta.get("ownerReferences") or []
+                others = [owner for owner in owners if owner["uid"] != going]
+                if len(others) < len(owners):
+                    self._server.replace(kind, {**raw, "metadata": {**meta, "ownerReferences": others}})
+        for kind in self.OWNERS:
+            for raw in self._server.all(kind):
+                if raw["metadata"]["uid"] == going:
+                    rest = [name for name in raw["metadata"].get("finalizers", ()) if name != "orphan"]
+                    self._server.replace(kind, {**raw, "metadata": {**raw["metadata"], "finalizers": rest}})
+        return True
 
     def _collect(self, gone: str) -> bool:
         self._server.writer = "garbage-collector"
@@ -162,3 +187,27 @@ class GarbageCollector:
                 except ClusterError:
                     clean = False
         return clean
+
+
+class Namespaces:
+    """Empties a namespace that goes, in no order that anybody may rely on, and ends it when nothing is left."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, server: Server, rng: Random) -> None:
+        self._server = server
+        self._queue = WorkQueue(loop, rng, self._sync)
+        server.watchers.append(self._event)
+
+    def _event(self, event: str, kind: Kind, raw: Object) -> None:
+        if kind is NAMESPACES and event == "MODIFIED":
+            self._queue.add(raw["metadata"]["name"])
+
+    def _sync(self, name: str) -> bool:
+        self._server.writer = "namespace-controller"
+        inside = [(k, raw) for k in KINDS for raw in self._server.all(k) if raw["metadata"].get("namespace") == name]
+        for kind, raw in inside:
+            with contextlib.suppress(ClusterError):
+                self._server.delete(kind, name, raw["metadata"]["name"], {"propagationPolicy": "Background"})
+        if any(raw["metadata"].get("namespace") == name for k in KINDS for raw in self._server.all(k)):
+            return False
+        self._server.remove(NAMESPACES, self._server.get(NAMESPACES, "", name))
+        return True

@@ -13,6 +13,7 @@ from tidegate.api.errors import NotFound
 from tidegate.cluster.port import PODS, Kind, Object
 from tidegate.core import times
 
+SCHEDULER = "default-scheduler"
 NO_NODE = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
 
 
@@ -64,6 +65,8 @@ class Kubelet:
         key = (raw["metadata"]["namespace"], raw["metadata"]["name"])
         live = self._server.find(PODS, *key)
         if live is None or live["metadata"]["uid"] != uid or "nodeName" in live["spec"]:
+            return
+        if live["spec"].get("schedulerName", SCHEDULER) != SCHEDULER:
             return
         self._server.writer = "scheduler"
         serving = live["metadata"]["annotations"][names.CONTAINER]

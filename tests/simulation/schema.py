@@ -1,0 +1,110 @@
+"""What the API server makes of a body by its schema: fields it drops, fills in, or does not know."""
+
+import functools
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from kubernetes.aio.client import models
+
+from tidegate.api.errors import Rejected
+from tidegate.cluster.port import DEPLOYMENTS, Kind, Object
+
+CRD = Path(__file__).parents[2] / "crds" / "tidegate.dev_llmservices.yaml"
+PRIMITIVES = {"str": "string", "int": "integer", "bool": "boolean"}
+TYPES: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "bool": (bool,)}
+LIST, MAP = re.compile(r"List\[(.+)\]"), re.compile(r"Dict\[str, (.+)\]")
+QUANTITIES = frozenset(("limits", "requests", "sizeLimit"))
+
+
+@functools.cache
+def resource() -> Mapping[str, Any]:
+    """The schema of an LLMService, as the shipped CRD has it."""
+    (version,) = yaml.safe_load(CRD.read_text())["spec"]["versions"]
+    found: Mapping[str, Any] = version["schema"]["openAPIV3Schema"]
+    return found
+
+
+def settled(service: Object) -> Object:
+    """An LLMService without the fields of spec and status that its schema lacks, and with its defaults."""
+    properties = resource()["properties"]
+    return {
+        key: _settled(properties[key], service[key]) if key in ("spec", "status") else service[key] for key in service
+    }
+
+
+def _settled(schema: Mapping[str, Any], value: Any) -> Any:
+    if isinstance(value, Mapping):
+        properties, rest = schema.get("properties", {}), schema.get("additionalProperties")
+        keeps = schema.get("x-kubernetes-preserve-unknown-fields") or not (properties or rest)
+        kept = {
+            key: _settled(properties.get(key, rest or {}), value[key]) for key in value if key in properties or rest
+        }
+        others = {key: value[key] for key in value if key not in kept} if keeps else {}
+        filled = {k: p["default"] for k, p in properties.items() if "default" in p and k not in value}
+        return {**kept, **others, **filled}
+    if isinstance(value, list):
+        return [_settled(schema.get("items", {}), item) for item in value]
+    return value
+
+
+def unknown(value: Any, model: str = "V1Deployment", at: str = "") -> Iterator[tuple[str, str]]:
+    """(field, message) of what server-side apply cannot type, by the client library's models of the API."""
+    of_list, of_map = LIST.fullmatch(model), MAP.fullmatch(model)
+    if of_list and isinstance(value, list):
+        for item in value:
+            key = f'name="{item["name"]}"' if isinstance(item, Mapping) and "name" in item else ""
+            yield from unknown(item, of_list[1], f"{at}[{key}]")
+    elif of_map and isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from unknown(item, of_map[1], f"{at}.{name}")
+    elif model in TYPES:
+        if not isinstance(value, TYPES[model]) or isinstance(value, bool) is not (model == "bool"):
+            yield at.lstrip("."), f"expected {PRIMITIVES[model]}"
+    elif isinstance(value, Mapping) and hasattr(models, model):
+        kind = getattr(models, model)
+        types = {kind.attribute_map[name]: inner for name, inner in kind.openapi_types.items()}
+        for name, item in value.items():
+            if name in QUANTITIES:
+                continue
+            if name in types:
+                yield from unknown(item, types[name], f"{at}.{name}")
+            else:
+                yield f"{at}.{name}".lstrip("."), "field not declared in schema"
+
+
+def must_be_typed(kind: Kind, body: Mapping[str, Any]) -> None:
+    """Raises Rejected as server-side apply does for a Deployment before anything else is looked at."""
+    causes = list(unknown(body)) if kind is DEPLOYMENTS else []
+    if causes:
+        raise Rejected(f"failed to create typed patch object: {causes}", causes)
+
+
+def validate(kind: Kind, old: Object | None, new: Object, refused_images: frozenset[str]) -> None:
+    """Raises Rejected for what cannot be stored."""
+    if sum(bool(owner.get("controller")) for owner in new["metadata"].get("ownerReferences") or []) > 1:
+        text = "Invalid value: Only one reference can have Controller set to true"
+        raise Rejected(f"metadata.ownerReferences: {text}", [("metadata.ownerReferences", text)])
+    if kind is not DEPLOYMENTS:
+        return
+    spec = new.get("spec") or {}
+    causes = [(f"spec.{field}", "Required value") for field in ("selector", "template") if not spec.get(field)]
+    if old is not None and old["spec"]["selector"] != spec.get("selector"):
+        causes.append(("spec.selector", "Invalid value: field is immutable"))
+    if spec.get("template"):
+        causes += _template_causes(spec, refused_images)
+    if causes:
+        text = "; ".join(f"{field}: {message}" for field, message in causes)
+        raise Rejected(f'Deployment.apps "{new["metadata"]["name"]}" is invalid: {text}', causes)
+
+
+def _template_causes(spec: Object, refused_images: frozenset[str]) -> Iterator[tuple[str, str]]:
+    labels = (spec["template"].get("metadata") or {}).get("labels") or {}
+    wanted = (spec.get("selector") or {}).get("matchLabels") or {}
+    if any(labels.get(key) != value for key, value in wanted.items()):
+        yield "spec.template.metadata.labels", "Invalid value: `selector` does not match template `labels`"
+    for index, container in enumerate((spec["template"].get("spec") or {}).get("containers") or []):
+        if not container.get("image") or container["image"] in refused_images:
+            yield f"spec.template.spec.containers[{index}].image", "Invalid value"
