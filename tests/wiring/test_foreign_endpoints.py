@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -258,6 +258,61 @@ async def test_what_is_0_before_the_quiet_time_is_over_proves_nothing(desk: Desk
         desk.want(held := order(script, spec("counting"), quiet_seconds=1))
         # Propagation, quiet, and as long as quiet between the two reads: at the earliest.
         assert (await desk.sealed()).at >= held.record.since + 3
+
+
+async def test_a_count_of_0_proves_nothing_before_the_call_is_answered(desk: Desk):
+    called, answered = asyncio.Event(), asyncio.Event()
+    reads: list[bool] = []
+
+    async def answer(script: Script, writer: asyncio.StreamWriter) -> None:
+        if script.requests[-1][0].startswith("POST"):
+            called.set()
+            await answered.wait()
+        elif called.is_set():
+            reads.append(answered.is_set())
+            if len(reads) == 3:
+                answered.set()
+        writer.write(counted({"requests": {"active": 1}}))
+        await writer.drain()
+
+    async with pod(answer) as script:
+        desk.want(order(script, spec("counting")))
+        await desk.sealed()
+        assert reads[:3] == [False, False, False] and answered.is_set()
+
+
+async def test_two_reads_of_0_with_a_failed_one_between_them_are_not_two(desk: Desk):
+    later: list[int | None] = []
+    called: list[float] = []
+
+    async def answer(script: Script, writer: asyncio.StreamWriter) -> None:
+        said = counted({"requests": {"active": 1}})
+        if script.requests[-1][0].startswith("POST"):
+            called.append(time.time())
+        elif called:
+            failed = len(later) == 1
+            said = http(503) if failed else said
+            later.append(None if failed else 0)
+        writer.write(said)
+        await writer.drain()
+
+    async with pod(answer) as script:
+        desk.want(order(script, spec("counting")))
+        await desk.sealed()
+        assert later[:4] == [0, None, 0, 0]
+
+
+async def test_a_drain_of_another_start_of_the_container_is_not_waited_for(desk: Desk):
+    async with pod(counted({"requests": {"active": 2}})) as script:
+        now = time.time()
+        mine = address(script, spec("counting"))
+        assert mine.peer is not None
+        await desk.endpoints.start(mine, order(script, spec("counting")), 1.0, now)
+        other = replace(mine, peer=replace(mine.peer, run="1/start/def"))
+        with pytest.raises(PodTrouble) as caught:
+            await desk.endpoints.wait(other, 0, now)
+        assert caught.value.kind == "forgotten"
+        assert (await desk.endpoints.wait(mine, 0, now)).instance == RUN
 
 
 async def test_a_candidate_is_asked_without_being_drained(desk: Desk, tmp_path: Path):
