@@ -134,31 +134,36 @@ def test_drain_calls_and_probes_are_neither_work_nor_arrivals(operator: Operator
     assert row["seconds"] < quiet
 
 
+DRAINING_FIELDS = ("In Flight", "Oldest Seconds", "Deadline", "Since")
+
+
 def test_describe_says_what_is_waited_for(operator: Operator, namespace: Namespace) -> None:
     """In the middle of a drain: the pod, its requests, the oldest, the deadline, and what follows."""
     service = Service(namespace, replicas=1).apply()
     service.wait_settled()
     (old,) = (pod["metadata"]["name"] for pod in service.pods())
     options = ("--total", "8")
-    load = Load(namespace, service.name, streams=8, seconds="20", options=options).start().wait_running()
+    load = Load(namespace, service.name, streams=8, seconds="40", options=options).start().wait_running()
     service.apply(tag="v2")
-    sentence = re.compile(
+    waiting = re.compile(
         rf"Pod {old} drains since \d+ s: [1-8] requests in flight, the oldest \d+ s old; "
         r"at the latest at \d\d:\d\d:\d\d UTC it is let go\. Then the next step follows"
     )
+    shown = [re.compile(rf"^\s+{field}:\s+\S", re.MULTILINE) for field in DRAINING_FIELDS]
+    shown += [waiting, re.compile(r"^\s+Reason:\s+RollingOut$", re.MULTILINE)]
+    # Events come on their own way, so they may be a moment later than the status that they belong to.
+    shown.append(re.compile(rf"Pod {old} withdrawn from traffic, reason Rollout"))
 
     def described() -> str | None:
         text = service.kubectl("describe", "llmservice", service.name)
-        return text if sentence.search(text) else None
+        return text if all(sight.search(text) for sight in shown) else None
 
-    text = eventually("describe says what is waited for", described)
+    eventually("describe says what is waited for", described)
     service.wait_settled()
     load.wait_done().assert_whole()
 
-    assert f"Pod {old} withdrawn from traffic, reason Rollout" in text
-    for field in ("In Flight", "Oldest Seconds", "Deadline", "Since"):
-        assert re.search(rf"^\s+{field}:\s+\S", text, re.MULTILINE), field
-    assert re.search(r"^\s+Reason:\s+RollingOut$", text, re.MULTILINE)
-    after = service.kubectl("describe", "llmservice", service.name)
-    assert not sentence.search(after)
-    assert "RolloutComplete" in after
+    def over() -> str | None:
+        text = service.kubectl("describe", "llmservice", service.name)
+        return text if "RolloutComplete" in text else None
+
+    assert not waiting.search(eventually("describe says that it is over", over))

@@ -46,6 +46,13 @@ class EngineService(Service):
         return body
 
 
+def reaches(url: str) -> bool:
+    try:
+        return httpx.get(url, timeout=5).is_success
+    except httpx.TransportError:
+        return False
+
+
 def status_of(pod: Object, container: str) -> Object:
     """What the kubelet says of one container of a pod."""
     status = pod["status"]
@@ -177,6 +184,8 @@ def test_an_engine_killed_by_its_liveness_probe_serves_again_in_the_same_pod(
 
     now = eventually("the engine is back and the pod is Ready", again)
     service.wait_settled()
+    # Ready is the pod's word; the node's tables follow it.
+    eventually("the Service leads to it again", lambda: reaches(f"http://{namespace.cluster_ip(service.name)}/health"))
     again_served = Load(namespace, service.name, streams=6, seconds="1-2", options=("--total", "12")).start()
     result = again_served.wait_done()
     watched.catch_up()
