@@ -119,6 +119,24 @@ def world_time(seconds: float) -> str:
     return times.short(seconds).rstrip("Z")
 
 
+def test_how_late_requests_still_came_to_withdrawn_pods_is_counted(world: World) -> None:
+    world.create()
+    world.settle()
+    assert value(world, "drain_last_arrival_seconds_count") == 0
+    world.edit(image="app:v2")
+    world.until(lambda: world.pods(state=names.DRAINING))
+    world.run(2)
+    (late,) = world.pods(state=names.DRAINING)
+    world.load(late, 20.0)
+    world.settle()
+    world.run(1)
+    told = {name: annotation(pod, names.OUTCOME)["lateSeconds"] for name, pod in world.checks.outcomes.items()}
+    assert [seconds > 0 for seconds in told.values()].count(True) == 1
+    assert value(world, "drain_last_arrival_seconds_count") == 3
+    assert value(world, "drain_last_arrival_seconds_bucket", le="0.0") == 2
+    assert value(world, "drain_last_arrival_seconds_sum") == pytest.approx(sum(told.values()))
+
+
 def test_a_held_pod_is_shown_with_the_end_of_its_budget(world: World) -> None:
     world.create(budgetSeconds=60, onExpiry="Hold")
     world.settle()

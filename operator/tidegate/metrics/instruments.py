@@ -24,6 +24,7 @@ from tidegate.queue import KeyedQueue
 from .services import SERVICE, ServiceRow, Services, pod_rows
 
 _DRAIN_BUCKETS: Final = (1, 2.5, 5, 10, 20, 30, 60, 90, 120, 180, 300, 600, 900, 1800, 3600)
+_ARRIVAL_BUCKETS: Final = (0, 0.5, 1, 2, 3, 5, 10, 20, 30, 60, 120)
 _PASS_BUCKETS: Final = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 30)
 OTHER: Final = "Other"
 """Stands for a word that is not ours: annotations can be written by anybody, and series have to stay bounded."""
@@ -51,6 +52,13 @@ class Metrics:
             (*SERVICE, "outcome"),
             registry=registry,
             buckets=_DRAIN_BUCKETS,
+        )
+        self._late = Histogram(
+            "tidegate_drain_last_arrival_seconds",
+            "From the withdrawal of a pod to the last request that still came to it, in seconds; 0 where none did.",
+            SERVICE,
+            registry=registry,
+            buckets=_ARRIVAL_BUCKETS,
         )
         self._cut = Counter("tidegate_requests_cut", "Requests that ended with their pod.", SERVICE, registry=registry)
         self._passes = Counter("tidegate_reconcile", "Passes over services.", ("result",), registry=registry)
@@ -155,7 +163,7 @@ class Metrics:
         self._failing.pop(key, None)
         if self._services.rows.pop(key, None) is not None:
             namespace, name = key.split("/", 1)
-            for metric in (self._drains, self._drain_seconds, self._cut):
+            for metric in (self._drains, self._drain_seconds, self._late, self._cut):
                 metric.remove_by_labels({"namespace": namespace, "service": name})
 
     # -- drains
@@ -163,6 +171,7 @@ class Metrics:
     def _begin(self, namespace: str, name: str) -> None:
         """At 0 from the start: of a counter that appears with its first event Prometheus sees no increase."""
         self._cut.labels(namespace, name)
+        self._late.labels(namespace, name)
         for outcome in Outcome:
             for reason in DrainReason:
                 self._drains.labels(namespace, name, outcome, reason)
@@ -171,6 +180,8 @@ class Metrics:
         outcome, reason = _word(ended.outcome, Outcome), _word(ended.reason, DrainReason)
         self._drains.labels(namespace, name, outcome, reason).inc()
         self._drain_seconds.labels(namespace, name, outcome).observe(ended.seconds)
+        if ended.late_seconds is not None:
+            self._late.labels(namespace, name).observe(ended.late_seconds)
         if ended.cut:
             self._cut.labels(namespace, name).inc(ended.cut)
 
