@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 from cluster.harness.kube import Object, eventually
 from cluster.harness.load import Load, LoadResult
 from cluster.harness.operator import Operator
@@ -79,6 +81,7 @@ class Story:
         return {event.name for event in self.record.creations()}
 
 
+@pytest.mark.long
 def test_no_old_pod_pays_for_a_stuck_revision_and_the_next_push_recovers(
     operator: Operator, namespace: Namespace, record: MakeRecord
 ) -> None:

@@ -69,7 +69,13 @@ def parse_routes(text: str, general: Timeouts) -> tuple[Route, ...]:
         raise ValueError(f"routes: not JSON: {error}") from None
     if not isinstance(entries, list):
         raise ValueError("routes: a JSON list is needed")  # noqa: TRY004  (one kind of error for wrong options)
-    return tuple(_route(entry, f"routes[{number}]", general) for number, entry in enumerate(entries))
+    routes: dict[str, Route] = {}
+    for number, entry in enumerate(entries):
+        route = _route(entry, f"routes[{number}]", general)
+        if route.prefix in routes:
+            raise ValueError(f"routes[{number}].pathPrefix: {route.prefix} has an entry already; merge the two")
+        routes[route.prefix] = route
+    return tuple(routes.values())
 
 
 def _route(entry: object, where: str, general: Timeouts) -> Route:
