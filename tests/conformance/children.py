@@ -173,6 +173,16 @@ async def relabel(k8s: Kubernetes, action: a.Withdraw | a.Redate | a.Restore | a
     return await k8s.cluster.patch(PODS, k8s.namespace, action.pod, operations(action))
 
 
+async def seal(k8s: Kubernetes, pod: Object) -> Object:
+    """End the pod's drain as the operator does, on what the pod is by now."""
+    return await relabel(k8s, sealing(await k8s.read(PODS, pod["metadata"]["name"])))
+
+
+async def delete(k8s: Kubernetes, pod: Object) -> None:
+    """The operator's DELETE of exactly this pod."""
+    await k8s.cluster.delete(PODS, k8s.namespace, pod["metadata"]["name"], uid=pod["metadata"]["uid"])
+
+
 async def look(k8s: Kubernetes, pod: Object) -> model.Pod:
     """The same pod as the operator sees it now; raises `NotFound`, or fails when another one has its name."""
     live = await k8s.cluster.get(PODS, k8s.namespace, pod["metadata"]["name"])

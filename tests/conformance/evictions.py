@@ -2,7 +2,7 @@
 
 import asyncio
 
-from conformance.children import Revision, make_budget, make_revision, pretend, relabel, sealing, withdrawal
+from conformance.children import Revision, make_budget, make_revision, pretend, relabel, seal, withdrawal
 from conformance.kubernetes import Kubernetes, eventually, for_a_while, refused
 from conformance.rows import Rows
 from tidegate.api.errors import Unavailable
@@ -43,7 +43,7 @@ async def _(k8s: Kubernetes) -> None:
     assert (status["desiredHealthy"], status["expectedPods"]) == (2, 3)
     await relabel(k8s, withdrawal(pods[0]))
     await _counted(made, 3, 1)
-    await relabel(k8s, sealing(await k8s.read(PODS, pods[0]["metadata"]["name"])))
+    await seal(k8s, pods[0])
     await pretend(k8s, pods[1], ready=False)
     await _counted(made, 1, 0)
 
@@ -56,7 +56,7 @@ async def _(k8s: Kubernetes) -> None:
     await _counted(made, 3, 1)
     # Its own write of that makes the controller count once more.
     await asyncio.sleep(2)
-    await relabel(k8s, sealing(await k8s.read(PODS, drained["metadata"]["name"])))
+    await seal(k8s, drained)
 
     async def stale() -> bool:
         return bool(await _counted(made, 3, 1))
@@ -100,7 +100,7 @@ async def _(k8s: Kubernetes) -> None:
     (pod,) = await _pods(made)
     await _counted(made, 1, 0)
     await refused(k8s.evict(pod["metadata"]["name"]), Unavailable)
-    await relabel(k8s, sealing(await k8s.read(PODS, pod["metadata"]["name"])))
+    await seal(k8s, pod)
     await k8s.evict(pod["metadata"]["name"])
     assert await _gone_or_going(k8s, pod)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from conformance.children import gone, look, make_revision, make_service, relabel, sealing
+from conformance.children import delete, gone, look, make_revision, make_service, seal
 from conformance.kubernetes import Kubernetes, eventually, for_a_while
 from conformance.rows import Rows
 from tidegate.api import names
@@ -177,10 +177,9 @@ async def _(k8s: Kubernetes) -> None:
 async def _(k8s: Kubernetes) -> None:
     made = await make_revision(k8s, 1, "prompt")
     (pod,) = await made.running(1)
-    await relabel(k8s, sealing(await k8s.read(PODS, pod["metadata"]["name"])))
-    meta = pod["metadata"]
-    await k8s.cluster.delete(PODS, k8s.namespace, meta["name"], uid=meta["uid"])
-    live = await k8s.read(PODS, meta["name"])
+    await seal(k8s, pod)
+    await delete(k8s, pod)
+    live = await k8s.read(PODS, pod["metadata"]["name"])
     assert live["metadata"]["deletionGracePeriodSeconds"] == pod["spec"]["terminationGracePeriodSeconds"]
     read = project.pod(live)
     assert (read.terminating, read.alive, read.phase) == (True, False, "Running")
@@ -191,12 +190,11 @@ async def _(k8s: Kubernetes) -> None:
 async def _(k8s: Kubernetes) -> None:
     made = await make_revision(k8s, 1, "prompt")
     (pod,) = await made.running(1)
-    await relabel(k8s, sealing(await k8s.read(PODS, pod["metadata"]["name"])))
-    meta = pod["metadata"]
-    await k8s.cluster.delete(PODS, k8s.namespace, meta["name"], uid=meta["uid"])
-    first = await k8s.read(PODS, meta["name"])
-    await k8s.cluster.delete(PODS, k8s.namespace, meta["name"], uid=meta["uid"])
-    again = await k8s.read(PODS, meta["name"])
+    await seal(k8s, pod)
+    await delete(k8s, pod)
+    first = await k8s.read(PODS, pod["metadata"]["name"])
+    await delete(k8s, pod)
+    again = await k8s.read(PODS, pod["metadata"]["name"])
     assert again["metadata"]["deletionTimestamp"] == first["metadata"]["deletionTimestamp"]
 
 
@@ -204,9 +202,8 @@ async def _(k8s: Kubernetes) -> None:
 async def _(k8s: Kubernetes) -> None:
     made = await make_revision(k8s, 1)
     (pod,) = await made.pods()
-    meta = pod["metadata"]
-    await k8s.cluster.delete(PODS, k8s.namespace, meta["name"], uid=meta["uid"])
-    assert meta["uid"] not in {p["metadata"]["uid"] for p in await k8s.find(PODS)}
+    await delete(k8s, pod)
+    assert pod["metadata"]["uid"] not in {p["metadata"]["uid"] for p in await k8s.find(PODS)}
 
 
 @ROWS.row("a serving pod that is let go by its release is replaced while it still terminates", "core.view:View.lost")

@@ -1,12 +1,14 @@
 """Deployments and ReplicaSets: who is made, who is counted, who is deleted, and when that is known."""
 
 from conformance.children import (
+    delete,
     gone,
     look,
     make_revision,
     make_service,
     pretend,
     relabel,
+    seal,
     sealing,
     withdrawal,
 )
@@ -106,7 +108,7 @@ async def _(k8s: Kubernetes) -> None:
     for pod in pods:
         await pretend(k8s, pod)
     drained = pods[1]
-    await relabel(k8s, sealing(await k8s.read(PODS, drained["metadata"]["name"])))
+    await seal(k8s, drained)
     await made.scale(2, drained)
     await gone(k8s, drained)
     assert {p["metadata"]["uid"] for p in await made.have(2)} == {pods[n]["metadata"]["uid"] for n in (0, 2)}
@@ -118,7 +120,7 @@ async def _(k8s: Kubernetes) -> None:
     busy, drained = await made.pods()
     await pretend(k8s, busy, ready=False)
     await pretend(k8s, drained)
-    await relabel(k8s, sealing(await k8s.read(PODS, drained["metadata"]["name"])))
+    await seal(k8s, drained)
     await made.scale(1, drained)
     await made.observed()
 
@@ -139,11 +141,10 @@ async def _(k8s: Kubernetes) -> None:
     busy, drained = await made.pods()
     await pretend(k8s, busy, ready=False)
     await pretend(k8s, drained)
-    await relabel(k8s, sealing(await k8s.read(PODS, drained["metadata"]["name"])))
+    await seal(k8s, drained)
     await made.scale(1, drained)
     await made.observed()
-    meta = drained["metadata"]
-    await k8s.cluster.delete(PODS, k8s.namespace, meta["name"], uid=meta["uid"])
+    await delete(k8s, drained)
     await gone(k8s, drained)
 
     async def alone() -> bool:
@@ -157,7 +158,7 @@ async def _(k8s: Kubernetes) -> None:
     made = await make_revision(k8s, 1)
     (pod,) = await made.pods()
     await relabel(k8s, sealing(pod))
-    await k8s.cluster.delete(PODS, k8s.namespace, pod["metadata"]["name"], uid=pod["metadata"]["uid"])
+    await delete(k8s, pod)
     await gone(k8s, pod)
     (fresh,) = await made.have(1)
     assert fresh["metadata"]["uid"] != pod["metadata"]["uid"]
@@ -174,7 +175,7 @@ async def _(k8s: Kubernetes) -> None:
         return not (await look(k8s, drained)).ready
 
     await eventually("it is NotReady", unready)
-    await relabel(k8s, sealing(await k8s.read(PODS, drained["metadata"]["name"])))
+    await seal(k8s, drained)
     await made.scale(2)
     (waiting,) = [p for p in await made.have(2) if p["metadata"]["uid"] != drained["metadata"]["uid"]]
     await made.scale(1, drained)
@@ -266,9 +267,9 @@ async def _(k8s: Kubernetes) -> None:
     (pod,) = await made.pods()
     await pretend(k8s, pod)
     meta = pod["metadata"]
-    error = await refused(k8s.cluster.delete(PODS, k8s.namespace, meta["name"], uid=meta["uid"]), Denied)
+    error = await refused(delete(k8s, pod), Denied)
     assert f"kubectl annotate pod {meta['name']} tidegate.dev/release=" in str(error)
-    await relabel(k8s, sealing(await k8s.read(PODS, meta["name"])))
+    await seal(k8s, pod)
     undone = [
         {"op": "test", "path": "/metadata/uid", "value": meta["uid"]},
         {"op": "replace", "path": "/metadata/labels/tidegate.dev~1state", "value": names.SERVING},

@@ -8,7 +8,7 @@ from conformance.children import (
     make_routes,
     make_service,
     relabel,
-    sealing,
+    seal,
     withdrawal,
 )
 from conformance.kubernetes import Kubernetes, eventually, for_a_while
@@ -72,7 +72,7 @@ async def _(k8s: Kubernetes) -> None:
 @ROWS.row("a drained pod that is deleted is in no slice, not even while it terminates", ABSENT)
 async def _(k8s: Kubernetes) -> None:
     made, (pod,) = await _routed(k8s, 1)
-    await relabel(k8s, sealing(await k8s.read(PODS, pod["metadata"]["name"])))
+    await seal(k8s, pod)
     await _become(k8s, k8s.name, {})
     await made.scale(0, pod)
 

@@ -1,6 +1,6 @@
 """What the operator's watches tell, and whether its store ends as the API server is."""
 
-from conformance.children import gone, make_revision, pretend, relabel, sealing, withdrawal
+from conformance.children import delete, gone, make_revision, pretend, relabel, sealing, withdrawal
 from conformance.kubernetes import Heard, Kubernetes, eventually
 from conformance.rows import Rows
 from tidegate.cluster import locks
@@ -42,7 +42,7 @@ async def _(k8s: Kubernetes) -> None:
     made = await make_revision(k8s, 1)
     (pod,) = await made.pods()
     name = pod["metadata"]["name"]
-    await k8s.cluster.delete(PODS, k8s.namespace, name, uid=pod["metadata"]["uid"])
+    await delete(k8s, pod)
 
     async def told() -> bool:
         return [event for event, _ in heard.of(name)][-1:] == ["DELETED"]

@@ -1,6 +1,5 @@
 """What the operator believes of Kubernetes, against the cluster in memory; tests/cluster asks a real one."""
 
-import asyncio
 import importlib
 from operator import attrgetter
 
@@ -14,12 +13,7 @@ from simulation.kubernetes import SimulatedKubernetes
 @pytest.mark.parametrize("entry", TABLE, ids=title)
 def test_row(entry: tuple[str, Row]) -> None:
     k8s = SimulatedKubernetes()
-    asyncio.set_event_loop(k8s.loop)
-    try:
-        k8s.loop.run_until_complete(entry[1].check(k8s))
-    finally:
-        k8s.loop.close()
-        asyncio.set_event_loop(None)
+    k8s.run(entry[1].check(k8s))
 
 
 @pytest.mark.parametrize("entry", TABLE, ids=title)
