@@ -52,7 +52,10 @@ test-fast: setup ## the tests that need no cluster
 test-cluster: setup ## the tests on a real cluster, which comes up for them and goes down after
 	$(WITH_CLUSTER); $(IMAGES); dev/cluster exec $(PYTEST) tests/cluster -m "not long"
 
-test: lint test-fast test-cluster ## everything that must hold: lint, then all tests, the real cluster's included
+# What fails in one part does not hide what the next would have shown: one run tells all.
+test: setup ## everything that must hold: lint, then all tests, the real cluster's included
+	@failed=; for part in lint test-fast test-cluster; do $(MAKE) $$part || failed="$$failed $$part"; done; \
+	test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
 
 test-long: lint ## `test`, and the tests that take many minutes
 	$(PYTEST) tests --ignore tests/cluster

@@ -166,12 +166,12 @@ class Peer:
         self.writer.close()
 
 
-async def connect(port: int, *, small_buffers: bool = False) -> Peer:
-    """A client's connection."""
+async def connect(port: int, *, buffers: int | None = None) -> Peer:
+    """A client's connection, whose buffers in the kernel hold about that many bytes."""
     sock = socket.socket()
-    if small_buffers:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65536)
+    if buffers is not None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffers)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffers)
     sock.setblocking(False)
     await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
     reader, writer = await asyncio.open_connection(sock=sock, limit=65536)
