@@ -137,12 +137,11 @@ async def _(k8s: Kubernetes) -> None:
 async def _(k8s: Kubernetes) -> None:
     pod = await _first(k8s, "crashing")
 
-    async def backing_off() -> bool:
+    async def backing_off() -> model.Pod | None:
         read = await look(k8s, pod)
-        return read.container.waiting_reason == "CrashLoopBackOff"
+        return read if read.container.waiting_reason == "CrashLoopBackOff" else None
 
-    await eventually("CrashLoopBackOff", backing_off)
-    read = await look(k8s, pod)
+    read = await eventually("CrashLoopBackOff", backing_off)
     assert read.container.restarts >= 1
     assert read.container.exit_code == 1
     assert (read.phase, read.any_running, read.ready) == ("Running", False, False)
@@ -152,11 +151,11 @@ async def _(k8s: Kubernetes) -> None:
 async def _(k8s: Kubernetes) -> None:
     pod = await _first(k8s, "no-image")
 
-    async def failing() -> bool:
-        return (await look(k8s, pod)).container.waiting_reason in FAILED_WAITING
+    async def failing() -> model.Pod | None:
+        read = await look(k8s, pod)
+        return read if read.container.waiting_reason in FAILED_WAITING else None
 
-    await eventually("a reason that does not heal by waiting", failing)
-    read = await look(k8s, pod)
+    read = await eventually("a reason that does not heal by waiting", failing)
     assert (read.phase, read.any_running, read.unschedulable) == ("Pending", False, "")
     assert read.container.waiting_message
 
@@ -208,6 +207,7 @@ async def _(k8s: Kubernetes) -> None:
 
 @ROWS.row("a serving pod that is let go by its release is replaced while it still terminates", "core.view:View.lost")
 async def _(k8s: Kubernetes) -> None:
+    heard = await k8s.watch(PODS)
     made = await make_revision(k8s, 1, "prompt")
     (pod,) = await made.running(1)
     name = pod["metadata"]["name"]
@@ -216,6 +216,17 @@ async def _(k8s: Kubernetes) -> None:
     await k8s.delete(PODS, name, propagationPolicy="Background")
     assert (await look(k8s, pod)).terminating
     (fresh,) = await made.have(1)
-    assert fresh["metadata"]["uid"] != pod["metadata"]["uid"]
-    replica_set = await made.replica_set()
-    assert replica_set["status"]["replicas"] == 1
+    await gone(k8s, pod)
+
+    async def told() -> bool:
+        return [event for event, _ in heard.of(name)][-1:] == ["DELETED"]
+
+    await eventually("its end is told", told)
+    order = [(event, raw["metadata"]["name"]) for event, raw in heard.events]
+    assert order.index(("SEEN", fresh["metadata"]["name"])) < order.index(("DELETED", name))
+
+    async def counted() -> bool:
+        # At first the count of the pass in which the new one was not made yet.
+        return bool((await made.replica_set())["status"]["replicas"] == 1)
+
+    await eventually("the ReplicaSet counts one", counted)
