@@ -96,7 +96,7 @@ class Dashboard:
                 row |= labels
                 if name:
                     row[name] = f"{value:.0f}" + ("" if name == "in flight" else " s")
-        starts = [0.0, 0.12, 0.19, 0.42, 0.51, 0.58, 0.65, 0.72, 0.81, 0.89, 0.95]
+        starts = [0.0, 0.10, 0.15, 0.36, 0.44, 0.50, 0.555, 0.60, 0.675, 0.75, 0.815, 0.88, 0.945]
         for start, column in zip(starts, columns, strict=False):
             self._text(x + start * width, y + 12, column, size=11, fill=GREY)
         for number, row in enumerate(sorted(rows.values(), key=lambda row: (row["revision"], row["pod"]))):
@@ -226,6 +226,8 @@ def _dash(dashed: bool) -> str:
 def _figure(value: float, unit: str) -> str:
     if unit == "bytes":
         return f"{value / 1e6:.0f} MB"
+    if unit == "percentunit":
+        return f"{value * 100:.0f} %"
     if unit == "s" and 0 < abs(value) < 1:
         return f"{value * 1000:.0f} ms"
     text = f"{value:.1f}".rstrip("0").rstrip(".") if abs(value) < 10 else f"{value:.0f}"

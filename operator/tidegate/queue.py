@@ -3,6 +3,7 @@
 import asyncio
 import random
 import time
+from collections.abc import Callable
 from typing import Final
 
 FIRST_BACKOFF: Final = 0.05
@@ -12,7 +13,8 @@ LONGEST_BACKOFF: Final = 60.0
 class KeyedQueue:
     """Keys wait here until a worker takes them; a key added while it is worked on is worked on again afterwards."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._ready: asyncio.Queue[str] = asyncio.Queue()
         self._since: dict[str, float] = {}
         self._busy: set[str] = set()
@@ -25,7 +27,7 @@ class KeyedQueue:
         if key in self._busy:
             self._again.add(key)
         elif key not in self._since:
-            self._since[key] = time.monotonic()
+            self._since[key] = self._clock()
             self._ready.put_nowait(key)
 
     def add_after(self, key: str, seconds: float) -> None:
@@ -76,7 +78,7 @@ class KeyedQueue:
     def oldest_seconds(self) -> float:
         """How long the first of them has waited."""
         since = list(self._since.values())[:1]
-        return time.monotonic() - since[0] if since else 0.0
+        return self._clock() - since[0] if since else 0.0
 
     def _release(self, key: str) -> None:
         self._busy.discard(key)

@@ -53,7 +53,7 @@ class OperatorProcess(Operator):
         # Not the parent's: that one opens sockets and reads the machine's clock.
         self._loop, self._server, self._rng = loop, server, rng
         self._cluster = cluster  # type: ignore[assignment]
-        self._queue = KeyedQueue()
+        self._queue = KeyedQueue(loop.time)
         self._store = Store(self._changed)
         keys = DrainKeys(cluster)
         self._sessions = Sessions(
@@ -83,6 +83,7 @@ class OperatorProcess(Operator):
         self.cluster = cluster
 
     def start(self, weather: Callable[[], Weather]) -> None:
+        self.metrics.leads(True)
         self._feed = Feed(self._loop, self._server, self._store, self._rng, weather)
         self._tasks = [self._loop.create_task(self._sweep_forever(), name="sweep")]
         self._tasks += [self._loop.create_task(self._work(), name=f"worker {n}") for n in range(WORKERS)]

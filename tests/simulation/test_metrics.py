@@ -137,6 +137,56 @@ def test_how_late_requests_still_came_to_withdrawn_pods_is_counted(world: World)
     assert value(world, "drain_last_arrival_seconds_sum") == pytest.approx(sum(told.values()))
 
 
+def test_when_drain_and_rollout_will_be_over_is_shown_as_a_time_that_waiting_does_not_move(world: World) -> None:
+    world.create(replicas=2)
+    world.settle()
+    for number in range(2, 16):
+        for pod in world.pods():
+            world.load(pod, 45.0)
+        world.edit(image=f"app:v{number}")
+        world.settle()
+    assert value(world, "drain_eta_timestamp_seconds", estimate="likely") is None
+    assert value(world, "rollout_eta_timestamp_seconds", estimate="likely") is None
+    for pod in world.pods():
+        world.load(pod, 45.0)
+    world.edit(image="app:v99")
+    world.until(lambda: world.status()["pods"] and world.status()["pods"][0].get("etaSeconds"))
+    (row,) = world.status()["pods"]
+    promises = {
+        (metric, estimate): value(world, f"{metric}_eta_timestamp_seconds", estimate=estimate, **labels)
+        for metric, labels in (("drain", {"pod": row["name"]}), ("rollout", {}))
+        for estimate in ("likely", "upper")
+    }
+    assert None not in promises.values()
+    world.run(4)
+    assert value(world, "drain_eta_timestamp_seconds", estimate="likely", pod=row["name"]) == pytest.approx(
+        promises["drain", "likely"], abs=1.5
+    )
+    world.until(lambda: world.pods(state=names.DRAINED), every=0.05)
+    assert promises["drain", "likely"] == pytest.approx(world.loop.now(), abs=6)
+    assert (promises["drain", "upper"] or 0) >= world.loop.now() - 3
+    world.settle()
+    world.run(1)
+    assert (promises["rollout", "likely"] or 0) <= (promises["rollout", "upper"] or 0)
+    assert not [metric for metric, _ in series(world) if "_eta_" in metric]
+
+
+def test_estimates_are_shown_with_what_they_rest_on(world: World) -> None:
+    world.create(budgetSeconds=60)
+    world.settle()
+    assert value(world, "drain_estimate_covers_ratio") is None
+    for pod, seconds in zip(world.pods(), (20.0, 30.0, 5000.0), strict=True):
+        world.load(pod, seconds)
+    world.edit(image="app:v2")
+    world.settle()
+    world.run(1)
+    assert value(world, "drain_estimate_samples") == 3
+    assert value(world, "drain_estimate_censored_samples") == 1
+    (term,) = [t for t in world.status()["gracePeriod"]["terms"] if t["name"] == "drain"]
+    assert 0 < term["covers"] < 1
+    assert value(world, "drain_estimate_covers_ratio") == term["covers"]
+
+
 def test_a_held_pod_is_shown_with_the_end_of_its_budget(world: World) -> None:
     world.create(budgetSeconds=60, onExpiry="Hold")
     world.settle()
@@ -279,6 +329,22 @@ def test_an_invalid_spec_shows_as_stalled(world: World) -> None:
     world.run(5)
     assert value(world, "service_phase", phase="Stalled") == 1
     assert value(world, "pods", state="serving") == 3
+    world.edit(port="http")
+    world.settle()
+
+
+def test_a_spec_that_cannot_be_read_takes_back_what_was_promised(world: World) -> None:
+    """Nobody looks after the rollout until it is mended, so nobody can tell when it will be over."""
+    rollout(world)
+    world.until(lambda: world.status()["pods"] and "etaUpperSeconds" in world.status()["rollout"])
+    (row,) = world.status()["pods"]
+    assert "etaUpperSeconds" in row
+    live = world.service()
+    world.server.replace(LLM_SERVICES, {**live, "spec": {**live["spec"], "port": 0}})
+    world.until(lambda: world.condition("Stalled").get("status") == "True")
+    assert world.status()["pods"] == [{k: v for k, v in row.items() if not k.startswith("eta")}]
+    assert not {"etaSeconds", "etaUpperSeconds"} & world.status()["rollout"].keys()
+    assert not [metric for metric, _ in series(world) if "_eta_" in metric]
     world.edit(port="http")
     world.settle()
 

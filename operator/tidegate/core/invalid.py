@@ -9,8 +9,12 @@ from . import times
 
 
 def status(service: Mapping[str, Any], message: str, now: float) -> dict[str, Any]:
-    """The status held, with InvalidSpec in front; pods stay as they are."""
+    """The status held, with InvalidSpec in front; pods stay as they are, and nothing is promised of them any more."""
     held = dict(service.get("status") or {})
+    if "rollout" in held:
+        held["rollout"] = _without_promise(held["rollout"])
+    if "pods" in held:
+        held["pods"] = [_without_promise(row) for row in held["pods"]]
     generation = int(service["metadata"].get("generation", 1))
     before = {c["type"]: c for c in held.get("conditions") or []}
     text = f"{message}. Nothing is changed until then"
@@ -38,3 +42,7 @@ def status(service: Mapping[str, Any], message: str, now: float) -> dict[str, An
         "message": text,
         "conditions": rows,
     }
+
+
+def _without_promise(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key not in ("etaSeconds", "etaUpperSeconds")}

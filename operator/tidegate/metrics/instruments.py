@@ -149,12 +149,12 @@ class Metrics:
                 self._count(s.namespace, s.name, outcome)
                 last[_word(outcome.outcome, Outcome)] = outcome.at
         self._pending[key] = fresh
-        self._services.rows[key] = ServiceRow(s.namespace, s.name, s.spec.replicas, pod_rows(s), document, last)
+        self._services.rows[key] = ServiceRow(s.namespace, s.name, s.spec.replicas, pod_rows(s), document, last, s.now)
 
     def refused(self, key: str, document: Mapping[str, Any]) -> None:
         """Service `key` has a spec that no plan can be made of; its pods are as they were last seen."""
         namespace, name = key.split("/", 1)
-        row = self._services.rows.get(key) or ServiceRow(namespace, name, None, (), {}, _last(document))
+        row = self._services.rows.get(key) or ServiceRow(namespace, name, None, (), {}, _last(document), self._now())
         self._services.rows[key] = replace(row, status=document)
 
     def forget(self, key: str) -> None:

@@ -19,6 +19,7 @@ from tidegate.core.model import Pod, Snapshot
 POD_STATES: Final = ("serving", "unready", names.DRAINING, names.DRAINED, "terminating")
 SERVICE: Final = ("namespace", "service")
 _POD: Final = (*SERVICE, "pod")
+_ETAS: Final = {"likely": "etaSeconds", "upper": "etaUpperSeconds"}
 _ESTIMATES: Final = {"p50": "p50Seconds", "p90": "p90Seconds", "p99": "p99Seconds", "p99Upper": "p99UpperSeconds"}
 
 
@@ -40,7 +41,10 @@ class PodRow:
 
 @dataclass(frozen=True, slots=True)
 class ServiceRow:
-    """A service: its pods and its status. `last` is when a drain last ended so, by outcome."""
+    """A service: its pods and its status. `last` is when a drain last ended so, by outcome.
+
+    `at` is when the status was made, Unix seconds: what it promises counts from then, and from no later pass.
+    """
 
     namespace: str
     name: str
@@ -48,6 +52,7 @@ class ServiceRow:
     pods: tuple[PodRow, ...]
     status: Mapping[str, Any]
     last: Mapping[str, float]
+    at: float
 
 
 def pod_rows(s: Snapshot) -> tuple[PodRow, ...]:
@@ -100,6 +105,8 @@ class Services(Collector):
             _drain_times(sheet, row)
             for pod in row.pods:
                 _pod(sheet, row, pod)
+            for draining in row.status.get("pods") or ():
+                _eta(sheet, "drain", (row.namespace, row.name, draining["name"]), draining, row.at)
         yield from sheet.families.values()
 
 
@@ -129,14 +136,24 @@ _FAMILIES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "pod_observed_timestamp_seconds": ("Unix time of the pod's last answer.", _POD),
     "drain_started_timestamp_seconds": ("Unix time at which the draining pod was withdrawn.", (*_POD, "reason")),
     "drain_deadline_timestamp_seconds": ("Unix time at which the budget of the draining pod is spent.", _POD),
+    "drain_eta_timestamp_seconds": (
+        "Unix time at which the drain is expected to be over: likely, or by upper with 95 % probability.",
+        (*_POD, "estimate"),
+    ),
     "last_drain_timestamp_seconds": ("Unix time at which a drain last ended so.", (*SERVICE, "outcome")),
     "rollout_running": ("1 while a rollout runs.", SERVICE),
     "rollout_seconds": ("Seconds that the rollout has taken, the running or else the last one.", SERVICE),
     "rollout_bound_seconds": ("Seconds that no schedule of that rollout could have beaten.", SERVICE),
+    "rollout_eta_timestamp_seconds": (
+        "Unix time at which the rollout is expected to be over: likely, or by upper with 95 % probability.",
+        (*SERVICE, "estimate"),
+    ),
     "rollout_drained_pods": ("Pods drained in that rollout.", SERVICE),
     "rollout_cut_requests": ("Requests cut in that rollout.", SERVICE),
     "drain_estimate_seconds": ("Estimated length of a drain, in seconds.", (*SERVICE, "estimate")),
     "drain_estimate_samples": ("Drains that the estimate rests on.", SERVICE),
+    "drain_estimate_censored_samples": ("Those of them that lasted at least so long: cut or lost from sight.", SERVICE),
+    "drain_estimate_covers_ratio": ("Largest share of drains that the samples bound with 95 % confidence.", SERVICE),
     "grace_period_seconds": ("terminationGracePeriodSeconds of the next revision.", SERVICE),
     "grace_period_term_seconds": ("Its terms, in seconds.", (*SERVICE, "term", "source")),
 }
@@ -166,6 +183,7 @@ def _rollout(sheet: _Sheet, row: ServiceRow, now: float) -> None:
     sheet.add("rollout_running", key, running)
     sheet.add("rollout_seconds", key, now - started if running else rollout.get("seconds"))
     sheet.add("rollout_bound_seconds", key, rollout.get("boundSeconds"))
+    _eta(sheet, "rollout", key, rollout, row.at)
     sheet.add("rollout_drained_pods", key, rollout.get("drained"))
     sheet.add("rollout_cut_requests", key, rollout.get("cut"))
 
@@ -176,10 +194,20 @@ def _drain_times(sheet: _Sheet, row: ServiceRow) -> None:
     for name, field in _ESTIMATES.items():
         sheet.add("drain_estimate_seconds", (*key, name), estimates.get(field))
     sheet.add("drain_estimate_samples", key, estimates.get("samples"))
+    sheet.add("drain_estimate_censored_samples", key, estimates.get("censored"))
     grace: Mapping[str, Any] = row.status.get("gracePeriod") or {}
     sheet.add("grace_period_seconds", key, grace.get("seconds"))
     for term in grace.get("terms") or ():
         sheet.add("grace_period_term_seconds", (*key, term["name"], term["source"]), term["seconds"])
+        if term["name"] == "drain":
+            sheet.add("drain_estimate_covers_ratio", key, term.get("covers"))
+
+
+def _eta(sheet: _Sheet, what: str, key: tuple[str, ...], promised: Mapping[str, Any], at: float) -> None:
+    """As a time, since a number of seconds from now would be wrong by the age of the pass that told it."""
+    for name, field in _ETAS.items():
+        if promised.get(field) is not None:
+            sheet.add(f"{what}_eta_timestamp_seconds", (*key, name), at + promised[field])
 
 
 def _pod(sheet: _Sheet, row: ServiceRow, pod: PodRow) -> None:
