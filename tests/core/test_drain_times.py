@@ -1,7 +1,10 @@
 """What is counted of a drain, once, and what follows from it: the terms, what status shows, and the conditions."""
 
 import json
+import re
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -294,6 +297,54 @@ def test_the_status_shows_each_term_with_what_it_rests_on() -> None:
     assert terms["safety"] == {"name": "safety", "seconds": 5, "source": "Declared"}
     shown = document["drainTimes"]
     assert (shown["samples"], shown["censored"], shown["p50Seconds"], shown["p99Seconds"]) == (40, 0, 21, 21)
+
+
+def page() -> str:
+    return (Path(__file__).resolve().parents[2] / "docs" / "drain-time.md").read_text(encoding="utf-8")
+
+
+def told_drains(text: str) -> list[float]:
+    """The drain times of which the page shows the status."""
+    found = re.search(r"whose drains took ([\d, ]+) and (\d+) s", " ".join(text.split()))
+    assert found is not None
+    return [float(number) for number in f"{found[1]}, {found[2]}".split(",")]
+
+
+def described(content: Any) -> Iterator[str]:
+    """As `kubectl describe` prints a custom resource, spaces aside: keys sorted and in words, lists without marks."""
+    for item in content if isinstance(content, list) else [content]:
+        for key in sorted(item, key=lambda name: str(name[0]).upper() + name[1:]):
+            if isinstance(item[key], dict | list):
+                yield f"{_words(key)}:"
+                yield from described(item[key])
+            else:
+                yield f"{_words(key)}: {item[key]}"
+
+
+def _words(key: str) -> str:
+    return key if re.match(r"p\d", key) else re.sub(r"(?<=[a-z])(?=[A-Z])", " ", key[0].upper() + key[1:])
+
+
+def test_the_page_shows_what_kubectl_describe_shows_of_such_a_service() -> None:
+    """Three rollouts of four pods, each counted in a write of its own; of the last ones the teardown is not in yet."""
+    known, took = DrainTimes(), told_drains(page())
+    for n, seconds_ in enumerate(took):
+        one = Counted(f"p-{n}", Sample(seconds_, False, NOW), Sample(0.0, False, NOW))
+        torn = {f"p-{n - 2}": Sample(4.0, False, NOW)} if n >= 2 else {}
+        known = known.add([one], torn, in_force(spec_of(), known, NOW), standing=frozenset())
+    document = status(plan(story("v1", *OLD, drain_times=known)))
+    shown = {key: document[key] for key in ("drainTimes", "gracePeriod")}
+    lines = [" ".join(line.split()) for line in page().splitlines()]
+    first = lines.index("Drain Times:")
+    expected = list(described(shown))
+    assert lines[first : first + len(expected)] == expected
+    # And what is made of it in words.
+    terms = {term["name"]: term["seconds"] for term in document["gracePeriod"]["terms"]}
+    told = " ".join(lines)
+    assert f"{' + '.join(map(str, terms.values()))} = {document['gracePeriod']['seconds']} s" in told
+    times = document["drainTimes"]
+    assert f"took at most {times['p50Seconds']} s and the longest {times['p99Seconds']} s" in told
+    assert f"may be as long as {times['p99UpperSeconds']} s" in told
 
 
 def test_a_service_that_counted_nothing_shows_no_drain_times() -> None:

@@ -301,6 +301,28 @@ def test_published_lengths_with_drains_cut_at_random(trace: str, share_cut: floa
         assert percentile([s for s, _ in samples], 0.99) < found.p99
 
 
+@pytest.mark.parametrize("share_cut", [0.0, 0.9])
+def test_two_published_traces_behind_one_service(share_cut: float) -> None:
+    """Nine of ten pods complete code, one holds conversations that take many times as long: two modes, a heavy tail."""
+    random = Random(4)
+    code, talk = Drains("azure-code", 2, random), Drains("mooncake", 32, random)
+    drains = [talk.draw() if random.random() < 0.1 else code.draw() for _ in range(8000)]
+    truth = percentile(drains, 0.99)
+    assert truth > 20 * percentile(drains, 0.5)
+    samples = []
+    for value in drains[:3000]:
+        until = random.uniform(0, 1.5 * truth) if random.random() < share_cut else 1e5
+        samples += cut_at([value], until)
+    found = estimate(histogram(samples), 120)
+    assert found.p50 == pytest.approx(percentile(drains[:3000], 0.5), rel=0.05)
+    assert found.p99 == pytest.approx(truth, rel=0.1)
+    assert found.p99_upper is not None and truth <= found.p99_upper <= truth * 1.3
+    if share_cut:
+        # More than half of the conversations are cut: to a plain percentile of what is recorded the mode is gone.
+        assert sum(cut for _, cut in samples) > 200
+        assert percentile([seconds for seconds, _ in samples], 0.99) < 0.9 * truth
+
+
 def test_what_is_left_of_a_drain_that_has_run_for_a_while() -> None:
     random = Random(9)
     curve = kaplan_meier(histogram([(exponential(random), False) for _ in range(4000)]))

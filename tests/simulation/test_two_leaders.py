@@ -31,6 +31,15 @@ def test_a_rollout_drains_and_pays_for_each_pod_once(world: World, weather: Weat
     assert len(world.checks.drains) == 4
     assert nothing_cut(world)
     assert Counter(world.checks.created.values()) == {4: 2}
+    assert_each_drain_is_a_sample(world)
+
+
+def assert_each_drain_is_a_sample(world: World) -> None:
+    """Once, by whichever of the two."""
+    learnt = world.learnt()
+    assert sorted(learnt.counted) == sorted(pod["metadata"]["name"] for pod in world.checks.outcomes.values())
+    assert learnt.drains.n == learnt.arrivals.n == len(learnt.counted)
+    assert learnt.teardowns.n == len(set(learnt.torn))
 
 
 @either
@@ -53,6 +62,8 @@ def test_a_budget_is_spent_once(world: World, weather: Weather) -> None:
     world.settle()
     assert world.outcomes() == [("app:v1", "Expired", 1)] * 3
     assert (world.ledger.tokens, world.ledger.served) == (3, 3)
+    assert_each_drain_is_a_sample(world)
+    assert world.learnt().drains.censored_n == 3
 
 
 @either
