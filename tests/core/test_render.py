@@ -130,6 +130,15 @@ def test_absent_probes_come_from_the_contract():
     assert made["livenessProbe"]["terminationGracePeriodSeconds"] == 10
 
 
+def test_a_busy_process_is_not_restarted_for_answers_that_are_slow():
+    """A restart cuts every stream. Readiness may be quicker: it only sends new requests elsewhere."""
+    made = server()
+    live, ready = made["livenessProbe"], made["readinessProbe"]
+    assert (live["timeoutSeconds"], live["periodSeconds"] * live["failureThreshold"]) == (5, 60)
+    assert (ready["timeoutSeconds"], ready["periodSeconds"] * ready["failureThreshold"]) == (2, 4)
+    assert "timeoutSeconds" not in made["startupProbe"], "its budget is counted in tries of a second"
+
+
 def test_probes_of_the_spec_are_taken_part_by_part():
     made = server(
         probes={

@@ -294,12 +294,17 @@ def _probes(spec: LLMServiceSpec, port: int | None, live: str | None, ready: str
         "readinessProbe": {
             **_check(readiness, ready, port),
             "periodSeconds": (readiness and readiness.period_seconds) or 2,
+            "timeoutSeconds": 2,
             "failureThreshold": 2,
         },
+        # Patient, as the sidecar's: a restart cuts every stream of the pod. Under load an event loop may well be busy
+        # for more than the second that Kubernetes waits by default, as with the tokens of a long prompt. A startup
+        # probe keeps that second: it only asks again, and a longer one would stretch the budget of a start that hangs.
         "livenessProbe": {
             **_check(liveness, live, port),
             "periodSeconds": 10,
-            "failureThreshold": 3,
+            "timeoutSeconds": 5,
+            "failureThreshold": 6,
             "terminationGracePeriodSeconds": (liveness and liveness.termination_grace_period_seconds) or 10,
         },
     }
