@@ -31,6 +31,7 @@ from tidegate.api.conditions import (
     Reason,
     TermSource,
 )
+from tidegate.api.resource import LLMServiceSpec
 from tidegate.api.status import (
     Condition,
     GracePeriod,
@@ -41,6 +42,8 @@ from tidegate.api.status import (
     RevisionStatus,
     RolloutStatus,
 )
+from tidegate.core import revision
+from tidegate.core.model import Deployment
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 KUBECTL = shlex.split(os.environ.get("KUBECTL", f"{CHECKOUT}/dev/cluster kubectl"))
@@ -246,6 +249,35 @@ def test_a_service_name_that_says_what_was_so_anyway_may_come_and_go(namespace: 
     assert kubectl(*path, '{"spec":{"service":{"name":"other"}}}').returncode != 0
     must(*path, '{"spec":{"service":{"name":"same"}}}')
     must(*path, '{"spec":{"service":null}}')
+
+
+EMPTIED = {"rollout": {"maxSurge": 2}, "probes": {"readiness": {"path": "/r"}}, "drain.grace": {"safetySeconds": 9}}
+
+
+def server_side(namespace: str, name: str, edits: Object) -> subprocess.CompletedProcess[str]:
+    body = manifest({"replicas": 0, **edits}, name)
+    return kubectl("-n", namespace, "apply", "--server-side", "-f", "-", stdin=json.dumps(body))
+
+
+def test_a_part_that_becomes_empty_is_taken_by_server_side_apply_and_the_same_file_stays_the_same_revision(
+    namespace: str,
+):
+    """The API server makes null of `{}` over earlier keys, and `{}` of it again when the same file comes once more."""
+    first = server_side(namespace, "emptied", EMPTIED)
+    assert first.returncode == 0, first.stderr
+    sources = []
+    for _ in range(3):
+        again = server_side(namespace, "emptied", {part: {} for part in EMPTIED})
+        assert again.returncode == 0, again.stderr
+        spec = read("-n", namespace, "get", "llm", "emptied")["spec"]
+        assert not spec["rollout"] and not spec["probes"] and not spec["drain"]["grace"]
+        assert LLMServiceSpec.parse(spec) == LLMServiceSpec.parse(edited(SPEC, {"replicas": 0}))
+        sources.append(revision.source(spec))
+    kept = Deployment("emptied-1", "u", "1", 1, sources[0], 0.0)
+    assert all(revision.find([kept], source) == kept for source in sources)
+    # A null that the user wrote in the place of a value is named.
+    refusal = server_side(namespace, "emptied", {"rollout": {"maxSurge": None}})
+    assert refusal.returncode != 0 and "spec.rollout.maxSurge" in refusal.stderr
 
 
 STATUS = LLMServiceStatus(

@@ -12,6 +12,7 @@ from refusal_table import ABSENT, REFUSALS, SPEC, TWINS, TWO, Refusal, edited, m
 from tidegate.api.drain import DrainMode, OnExpiry
 from tidegate.api.errors import InvalidSpec, Problem
 from tidegate.api.resource import DisruptionMode, LLMService, LLMServiceSpec, WhenNoCapacity
+from tidegate.core.revision import source
 
 
 def problems(spec: dict[str, Any]) -> tuple[Problem, ...]:
@@ -43,6 +44,21 @@ def test_an_empty_block_means_the_same_as_none():
     assert LLMServiceSpec.parse(edited(SPEC, {block: {} for block in blocks})) == LLMServiceSpec.parse(SPEC)
 
 
+PARTS = ("service", "rollout", "drain.grace", "drain.native", "probes", "gateway", "disruption")
+
+
+@pytest.mark.parametrize("part", [*PARTS, "rollout.maxSurge", "rollout.paused", "engine"])
+def test_null_means_the_same_as_absent(part: str):
+    """A null stays in the spec under server-side apply; elsewhere the API server drops it."""
+    read = LLMServiceSpec.parse(edited(SPEC, {part: None}))
+    assert read == LLMServiceSpec.parse(SPEC)
+    assert source(edited(SPEC, {part: None})) == source(SPEC), "and rolls nothing"
+
+
+def test_null_for_what_is_required_is_said_to_be_missing():
+    assert problems(edited(SPEC, {"drain": None})) == (Problem("spec.drain", "is required: add it"),)
+
+
 def test_a_probe_that_is_named_takes_the_defaults_of_its_kind():
     probes = LLMServiceSpec.parse(edited(SPEC, {"probes": {"startup": {}, "readiness": {}, "liveness": {}}})).probes
     assert probes.startup and probes.readiness and probes.liveness
@@ -68,7 +84,7 @@ def test_all_problems_are_told_at_once_and_none_twice():
             SPEC,
             {
                 "port": ABSENT,
-                "drain": {"mode": "Metrics", "budgetSeconds": None},
+                "drain": {"mode": "Metrics", "budgetSeconds": "long"},
                 "rollout.maxSurge": True,
                 "template.spec.containers.0.name": ABSENT,
             },

@@ -98,6 +98,21 @@ def test_replicas_has_the_only_default():
     ]
 
 
+def nullable(node: Node) -> set[str]:
+    return {path for path, child in nodes(node) if child.get("nullable")}
+
+
+def test_a_part_that_means_nothing_when_empty_may_be_null():
+    """Server-side apply of `rollout: {}` over keys of before makes a null, which the user never wrote.
+
+    Where an empty part says something, as `probes.liveness: {}` does, null would not be the same, and is refused.
+    """
+    parts = {".service", ".rollout", ".drain.grace", ".drain.native", ".probes", ".gateway", ".disruption"}
+    assert nullable(open_api_schema()["properties"]["spec"]) == parts | {
+        ".gateway.resources", ".gateway.timeouts", ".gateway.routes",
+    }  # fmt: skip
+
+
 def test_every_number_of_the_spec_is_bounded():
     spec = open_api_schema()["properties"]["spec"]
     unbounded = [
@@ -190,11 +205,11 @@ def test_what_pydantic_writes_is_rewritten():
     inner = {"description": "Inner.", "type": "object"}
     inner["properties"] = {"word": {"description": "Its word.", "type": "string"}}
     assert structural(raw, raw["$defs"], "")["properties"] == {
-        "reference": {**inner, "description": "Said where it stands."},
+        "reference": {**inner, "description": "Said where it stands.", "nullable": True},
         "optional": {"type": "integer"},
         "constant": {"type": "string", "enum": ["x"]},
         "word": {"description": "Words.", "type": "string", "enum": ["One"]},
-        "several": {"type": "array", "items": inner},
+        "several": {"type": "array", "items": inner, "nullable": True},
     }
 
 

@@ -8,7 +8,9 @@ import pytest
 from core.stories import container, deployment, raw_spec
 from tidegate.api.drain import Drain
 from tidegate.api.resource import LLMServiceSpec, Rollout
+from tidegate.api.schema import open_api_schema
 from tidegate.core import revision
+from tidegate.core.model import Deployment
 
 IN = {
     "template", "container", "port", "probes", "engine", "drain.mode", "drain.native", "gateway", "rollout.restartedAt",
@@ -63,6 +65,39 @@ def test_writing_a_default_down_is_a_change_of_what_the_user_wrote():
 def test_a_part_that_is_null_or_empty_is_as_if_absent(part: str):
     bare = {k: v for k, v in raw_spec().items() if k != part}
     assert revision.source({**bare, part: None}) == revision.source({**bare, part: {}}) == revision.source(bare)
+
+
+EMPTY = ("probes", "gateway", "gateway.resources", "gateway.timeouts", "drain.native")
+
+
+@pytest.mark.parametrize(("path", "empty"), [*((path, {}) for path in EMPTY), ("gateway.routes", [])])
+def test_a_part_that_became_null_and_then_empty_is_found_as_the_same_revision(path: str, empty: object):
+    """As server-side apply stores one and the same file the first time and the second."""
+    null, later = revision.source(edited(path, None)), revision.source(edited(path, empty))
+    for held, wanted in ((null, later), (later, null)):
+        kept = Deployment("chat-1", "u", "1", 1, held, 0.0)
+        assert revision.find([kept], wanted) == kept
+
+
+def test_the_parts_that_may_come_and_go_are_those_that_the_schema_lets_be_null():
+    spec = open_api_schema()["properties"]["spec"]
+    inner = {f"{part}.": spec["properties"][part] for part in ("drain", "gateway")}
+    found = {
+        path + name
+        for path, part in {"": spec, **inner}.items()
+        for name, child in part["properties"].items()
+        if child.get("nullable")
+    }
+    of_no_revision = {"service", "rollout", "disruption", "drain.grace"}
+    assert found - of_no_revision == {*EMPTY, "gateway.routes"}
+
+
+def test_an_empty_part_that_says_something_is_another_revision():
+    kept = Deployment("chat-1", "u", "1", 1, revision.source(raw_spec()), 0.0)
+    labelled = raw_spec()
+    labelled["template"] = {**labelled["template"], "metadata": {}}
+    for wanted in (edited("probes.liveness", {}), labelled):
+        assert revision.find([kept], revision.source(wanted)) is None
 
 
 def test_the_source_is_canonical_whatever_the_order_of_keys():

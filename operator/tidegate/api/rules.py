@@ -10,7 +10,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationError,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails, PydanticCustomError, core_schema
 
@@ -78,6 +86,12 @@ class Model(BaseModel):
         json_schema_extra=_with_rules,
     )
     rules: ClassVar[tuple[Rule, ...]] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, raw: Any) -> Any:
+        """Null is absent, as to the API server: it drops most nulls, and keeps those of server-side apply."""
+        return {key: value for key, value in raw.items() if value is not None} if isinstance(raw, Mapping) else raw
 
     @classmethod
     def parse_at(cls, path: str, raw: Mapping[str, Any]) -> Self:

@@ -41,6 +41,10 @@ def structural(schema: JsonSchema, definitions: JsonSchema, path: str, seen: tup
     if unknown := schema.keys() - _DROPPED - {*_KEPT, "additionalProperties"}:
         raise NotStructuralError(f"{path}: {', '.join(sorted(unknown))} has no structural form here; use a Rule")
     node = {key: schema[key] for key in _KEPT if key in schema}
+    if isinstance(schema.get("default"), Mapping | list):
+        # Server-side apply makes null of a part that has become empty, as of `rollout: {}` over earlier keys, and then
+        # finds that null is no object (kubernetes/kubernetes#135841). An empty part, null and none mean the same here.
+        node["nullable"] = True
     if "const" in schema:
         node["enum"] = [schema["const"]]
     if "description" in node:

@@ -21,6 +21,11 @@ _TOP: Final = ("template", "container", "port", "probes", "engine", "gateway")
 _DRAIN: Final = ("mode", "native")
 _ROLLOUT: Final = ("restartedAt",)
 _GRACE: Final = "grace"
+_EMPTY_IS_NONE: Final = (
+    ("gateway", "resources"), ("gateway", "timeouts"), ("gateway", "routes"), ("gateway",), ("probes",),
+    ("drain", "native"),
+)  # fmt: skip
+"""Parts of a source that the schema lets be null, innermost first."""
 HASH_LENGTH: Final = 10
 
 
@@ -53,21 +58,26 @@ def find(deployments: Iterable[Deployment], wanted: str) -> Deployment | None:
     """The newest Deployment whose source equals `wanted`, compared as JSON values so that old spellings match too.
 
     The grace period that a source may hold is no part of what the user wants: it neither makes nor breaks a match, so
-    that switching `rollOnDrift` rolls nothing.
+    that switching `rollOnDrift` rolls nothing. Nor does a part that says nothing: one and the same file with
+    `probes: {}`, applied twice by server-side apply, is stored as `probes: null` first and as `probes: {}` then.
     """
-    value = _without_grace(wanted)
-    equal = [d for d in deployments if d.source == wanted or _without_grace(d.source) == value]
+    value = _comparable(wanted)
+    equal = [d for d in deployments if d.source == wanted or _comparable(d.source) == value]
     return max(equal, key=lambda d: (d.created, d.name), default=None)
 
 
-def _without_grace(source: str) -> Any:
-    """The parsed source without its grace period; None, which equals no source, if it cannot be read."""
+def _comparable(source: str) -> Any:
+    """The parsed source without grace period and empty parts; None, which equals no source, if it cannot be read."""
     try:
         value = json.loads(source)
     except ValueError:
         return None
     if isinstance(value, dict) and isinstance(value.get("drain"), dict):
         value["drain"].pop(_GRACE, None)
+    for *parents, last in _EMPTY_IS_NONE:
+        holder = functools.reduce(lambda at, key: at.get(key) if isinstance(at, dict) else None, parents, value)
+        if isinstance(holder, dict) and holder.get(last) in ({}, []):
+            del holder[last]
     return value
 
 
