@@ -3,12 +3,14 @@
 import asyncio
 import json
 import socket
+import time
 from collections.abc import Awaitable, Callable
 
 import pytest
 
 from gateway.rig import Engine, Heard, Peer, echo, engine, front
 from tidegate.gateway import connection, watch
+from tidegate.gateway.upstream import UpstreamConnection
 
 CONTENT = b'data: {"choices": [{"delta": {"content": "a"}, "finish_reason": null}]}\n\n'
 FINISH = b'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\n'
@@ -71,6 +73,21 @@ async def test_a_connection_that_is_not_accepted() -> None:
             client.close()
         for each in full:
             each.close()
+
+
+async def test_a_gateway_that_got_no_turn_does_not_take_its_own_absence_for_the_engine_s() -> None:
+    async with engine(echo) as own, front(own.port, options={"TIDEGATE_CONNECT_SECONDS": "0.2"}) as gate:
+        connect = gate.gateway.pool.connect
+
+        async def absent() -> UpstreamConnection:
+            time.sleep(0.4)  # noqa: ASYNC251  (as a process does that the machine gives no time)
+            return await connect()
+
+        gate.gateway.pool.connect = absent  # type: ignore[method-assign]
+        client = await gate.client()
+        assert (await client.ask("POST", "/v1/x", b"{}")).body == b"{}"
+        assert gate.failures() == {}
+        client.close()
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._closing = True
         self._gateway.closed(self)
         if self._exchange is not None:
-            self._exchange.client_gone()
+            self._exchange.ending.client_gone()
 
     def pause_writing(self) -> None:
         self.paused = True
@@ -242,7 +242,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._exchange is None:
             self.close()
         else:
-            self._exchange.bad_request(message)
+            self._exchange.ending.bad_request(message)
 
     def _refuse(self, status: int, message: str) -> None:
         """Answer what cannot be served; nothing behind it can be trusted to begin where it seems to."""

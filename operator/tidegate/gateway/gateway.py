@@ -10,8 +10,9 @@ import time
 from tidegate.gateway import failures
 from tidegate.gateway.connection import ClientConnection
 from tidegate.gateway.draining import Drain
+from tidegate.gateway.ending import RETRY_AFTER
 from tidegate.gateway.engine import Engine
-from tidegate.gateway.exchange import RETRY_AFTER, Exchange
+from tidegate.gateway.exchange import Exchange
 from tidegate.gateway.failures import Failure
 from tidegate.gateway.heads import RequestHead
 from tidegate.gateway.keys import Keys
@@ -105,7 +106,7 @@ class Gateway:
         work_id = request_id if not self.drain.known(request_id) else f"{request_id}-{secrets.token_hex(4)}"
         # Known to the exchange beforehand: the arrival itself may be the moment in which everything ends.
         exchange.work_id = work_id
-        if self.drain.arrive(work_id, exchange) is Admission.REFUSE:
+        if self.drain.arrive(work_id, exchange.ending) is Admission.REFUSE:
             self.metrics.refused += 1
             self.metrics.failed(Failure.DRAINED)
             body = failures.error_body(Failure.DRAINED.value, "", request_id)

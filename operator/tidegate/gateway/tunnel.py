@@ -43,7 +43,7 @@ class Tunnel:
     def client_eof(self) -> None:
         """One half is closed; the engine hears of it and may go on sending."""
         if self._half_closed:
-            self._exchange.client_gone()
+            self._exchange.ending.client_gone()
             return
         self._half_closed = True
         if not self._upstream.transport.is_closing():
@@ -67,4 +67,4 @@ class Tunnel:
     def _close_now(self) -> None:
         if self._frames is not None:
             self._exchange.client.write(close_frame(GOING_AWAY, self._closing))
-        self._exchange.drained()
+        self._exchange.ending.drained()

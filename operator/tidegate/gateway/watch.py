@@ -97,10 +97,10 @@ class Watch:
         elif due[1] is None:
             self._comment(now)
         elif due[1] is Failure.CLIENT_GONE:
-            self._exchange.client_gone()
+            self._exchange.ending.client_gone()
         else:
             seconds = self.timeouts.total if due[1] is Failure.TOTAL else self.timeouts.idle
-            self._exchange.fail(due[1], f"{seconds:g} s")
+            self._exchange.ending.fail(due[1], f"{seconds:g} s")
 
     def _comment(self, now: float) -> None:
         body, client = self._exchange.body, self._exchange.client

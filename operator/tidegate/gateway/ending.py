@@ -1,0 +1,147 @@
+"""How a request ends that does not end by itself: told in the form that its client can still be told, or cut."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidegate.gateway import failures
+from tidegate.gateway.bodies import Events
+from tidegate.gateway.failures import Failure
+from tidegate.gateway.token import Shutdown, sign
+
+if TYPE_CHECKING:
+    from tidegate.gateway.exchange import Exchange
+    from tidegate.gateway.gateway import Gateway
+
+RETRY_AFTER = (("Retry-After", "1"),)
+WANTS_EVENT = b"tidegate-shutdown"
+
+
+class Ending:
+    """The early ends of one exchange; it is what the drain knows of a request in flight."""
+
+    def __init__(self, exchange: Exchange, gateway: Gateway, request_id: str) -> None:
+        self._exchange = exchange
+        self._gateway = gateway
+        self._request_id = request_id
+
+    # -- the drain
+
+    def drain_changed(self, draining: bool) -> None:
+        """A drain has begun, or was taken back."""
+        body = self._exchange.body
+        if isinstance(body, Events):
+            body.intercept = draining
+        self._exchange.watch.arm()
+
+    def end(self) -> None:
+        """The drain's time is over: a shutdown token, in the form that this response allows."""
+        exchange = self._exchange
+        if exchange.over:
+            return
+        if exchange.tunnel is not None:
+            exchange.tunnel.close("server shutdown")
+        elif exchange.body is None:
+            exchange.sending.drop()
+            self._answer(503, self._token(0).body(), RETRY_AFTER)
+            self._gateway.metrics.failed(Failure.DRAINED)
+        elif isinstance(exchange.body, Events):
+            exchange.sending.drop()
+            named = (exchange.head.get(WANTS_EVENT) or b"").lower() == b"event"
+            token = self._token(exchange.body.reader.generated)
+            exchange.client.write(exchange.body.end(token.event(named=named)))
+            self._gateway.metrics.failed(Failure.DRAINED)
+            exchange.close = True
+            exchange.respond_over()
+        # Nothing can be written into any other body; it has until the deadline to come to its end.
+
+    def abort(self) -> None:
+        """The deadline is here and the client has not taken its answer, or cannot be told."""
+        if self._exchange.finished:
+            return
+        if not self._exchange.over:
+            self._gateway.metrics.failed(Failure.DRAINED)
+        self._cut()
+
+    def drained(self) -> None:
+        """The tunnel has said its goodbye."""
+        self._gateway.metrics.failed(Failure.DRAINED)
+        self._exchange.respond_over()
+
+    # -- failures
+
+    def fail(self, failure: Failure, detail: str = "") -> None:
+        """End the request in the form that its client can still be told."""
+        exchange = self._exchange
+        if exchange.over:
+            return
+        draining = self._gateway.drain.draining
+        if draining and failure is Failure.UPSTREAM_RESET and isinstance(exchange.body, Events | None):
+            self.cut_by_engine()
+            return
+        self._gateway.metrics.failed(failure)
+        exchange.sending.drop()
+        exchange.close = True
+        if exchange.body is None and exchange.tunnel is None:
+            if draining and failure is Failure.CONNECT:
+                self._answer(503, failures.error_body(Failure.DRAINED.value, "", self._request_id), RETRY_AFTER)
+            else:
+                self._answer(failure.value.status, failures.error_body(failure.value, detail, self._request_id))
+        elif isinstance(exchange.body, Events):
+            error = b"data: " + failures.error_body(failure.value, detail, self._request_id) + b"\n\n"
+            exchange.client.write(exchange.body.end(error))
+            exchange.respond_over()
+        else:
+            # A body that ends too early is the one sign that is left; a clean end would pass it off as whole.
+            self._cut()
+
+    def bad_request(self, message: str) -> None:
+        """The request's body is not what its head says: what went to the engine is no request."""
+        exchange = self._exchange
+        if exchange.over:
+            return
+        exchange.sending.drop()
+        exchange.close = True
+        if exchange.body is None and exchange.tunnel is None:
+            self._answer(400, failures.bad_request(400, message))
+        else:
+            self._cut()
+
+    def client_gone(self) -> None:
+        """Nobody waits for the answer: free the engine."""
+        exchange = self._exchange
+        if exchange.finished:
+            return
+        self._gateway.metrics.failed(Failure.CLIENT_GONE)
+        exchange.status = exchange.status or 499
+        self._cut()
+
+    def cut_by_engine(self) -> None:
+        """While draining, the engine ended an answer before its end: the client gets the token in its place."""
+        if self._exchange.watch.work is not None:
+            self._gateway.drain.contract.cut_short(self._exchange.work_id)
+        self.end()
+
+    # -- inside
+
+    def _cut(self) -> None:
+        exchange = self._exchange
+        exchange.over = True
+        exchange.sending.drop()
+        exchange.client.abort()
+        exchange.finish()
+
+    def _answer(self, status: int, body: bytes, headers: tuple[tuple[str, str], ...] = ()) -> None:
+        """A whole response of our own."""
+        exchange = self._exchange
+        exchange.status, exchange.close = status, True
+        headers = (*headers, ("X-Request-Id", self._request_id))
+        exchange.client.write(failures.response(status, body, close=True, headers=headers))
+        exchange.respond_over()
+
+    def _token(self, generated: int) -> Shutdown:
+        self._gateway.metrics.tokens += 1
+        keys = self._gateway.keys.all()
+        path, request_id = self._exchange.head.path, self._request_id
+        resume = sign(keys[0], request_id=request_id, path=path, generated=generated) if keys else None
+        return Shutdown(self._gateway.drain.reason, request_id, generated, resume)
