@@ -220,7 +220,9 @@ async def engine(script: Callable[[Peer, Engine], Awaitable[None]]) -> AsyncIter
     finally:
         made.server.close()
         for peer in made.peers:
-            peer.writer.transport.abort()
+            # asyncio's transport fails when it is aborted after it has closed with something left to send.
+            if not peer.writer.is_closing():
+                peer.writer.transport.abort()
     if made.errors:
         raise made.errors[0]
 

@@ -6,10 +6,9 @@ from typing import Protocol
 
 from tidegate.gateway.framing import LAST_CHUNK, Chunks, Counted, FramingError, chunk
 from tidegate.gateway.heads import CHUNKED, UNTIL_CLOSE, ResponseHead
-from tidegate.gateway.sse import END_OF_EVENT, Reader, last_end
+from tidegate.gateway.sse import CHAT_STREAM, END_OF_EVENT, Reader, StreamForm, last_end
 
 MAX_HELD_BYTES = 1024 * 1024
-DONE = b"data: [DONE]\n\n"
 
 
 class Body(Protocol):
@@ -55,10 +54,10 @@ class Events:
     are; else the unfinished event is held back until its end has come, and the chunks around it are framed anew.
     """
 
-    def __init__(self, length: int) -> None:
+    def __init__(self, length: int, form: StreamForm) -> None:
         self.done = False
         self.produced = False
-        self.reader = Reader()
+        self.reader = Reader(form)
         self.intercept = False
         """While draining: stop before an end by which the engine hides that the answer is not whole."""
         self.intercepted = False
@@ -99,8 +98,8 @@ class Events:
         return payload if self._chunks is None else chunk(payload)
 
     def end(self, payload: bytes) -> bytes:
-        """What ends the stream now, in good form, with `payload` as its last event."""
-        return self.insert(payload) + self.insert(DONE) + (b"" if self._chunks is None else LAST_CHUNK)
+        """What ends the stream now, in good form, with `payload` as its last events."""
+        return self.insert(payload) + (b"" if self._chunks is None else LAST_CHUNK)
 
     def rest(self) -> bytes:
         """What was held back when a body that ends with its connection has ended."""
@@ -132,8 +131,8 @@ class Events:
         return out + LAST_CHUNK if self.done and not self.intercepted else out
 
 
-def body_of(head: ResponseHead) -> Opaque | Events:
-    """The reader for the body that follows `head`."""
+def body_of(head: ResponseHead, form: StreamForm = CHAT_STREAM) -> Opaque | Events:
+    """The reader for the body that follows `head`; `form`: that of the API which was asked."""
     if head.events and head.length in (CHUNKED, UNTIL_CLOSE):
-        return Events(head.length)
+        return Events(head.length, form)
     return Opaque(head.length)

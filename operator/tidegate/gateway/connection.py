@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from tidegate.gateway import failures
+from tidegate.gateway.dialects import Dialect
 from tidegate.gateway.exchange import Exchange
 from tidegate.gateway.framing import Chunks, Counted, FramingError
 from tidegate.gateway.heads import CHUNKED, END, MAX_HEAD_BYTES, HeadError, RequestHead, parse_request
@@ -248,7 +249,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Answer what cannot be served; nothing behind it can be trusted to begin where it seems to."""
         self._gateway.metrics.invalid += 1
         self._input = b""
-        self.write(failures.response(status, failures.bad_request(status, message), close=True))
+        # Without a head nobody knows whose client it is.
+        body = Dialect.CHAT.body(failures.bad_request(status, message))
+        self.write(failures.response(status, body, close=True))
         self.close()
 
     # -- inside

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from tidegate.gateway import failures
 from tidegate.gateway.bodies import Events
-from tidegate.gateway.failures import Failure
+from tidegate.gateway.dialects import dialect_of
+from tidegate.gateway.failures import Failure, Trouble
 from tidegate.gateway.token import Shutdown, sign
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ class Ending:
     """The early ends of one exchange; it is what the drain knows of a request in flight."""
 
     def __init__(self, exchange: Exchange, gateway: Gateway, request_id: str) -> None:
+        self.dialect = dialect_of(exchange.head.path)
         self._exchange = exchange
         self._gateway = gateway
         self._request_id = request_id
@@ -43,13 +45,15 @@ class Ending:
             exchange.tunnel.close("server shutdown")
         elif exchange.body is None:
             exchange.sending.drop()
-            self._answer(503, self._token(0).body(), RETRY_AFTER)
+            self._answer(self._token(0).trouble(), RETRY_AFTER)
             self._gateway.metrics.failed(Failure.DRAINED)
         elif isinstance(exchange.body, Events):
             exchange.sending.drop()
-            named = (exchange.head.get(WANTS_EVENT) or b"").lower() == b"event"
             token = self._token(exchange.body.reader.generated)
-            exchange.client.write(exchange.body.end(token.event(named=named)))
+            if (exchange.head.get(WANTS_EVENT) or b"").lower() == b"event":
+                exchange.client.write(exchange.body.end(token.event() + self.dialect.after_named))
+            else:
+                self._last_events(exchange.body, token.trouble())
             self._gateway.metrics.failed(Failure.DRAINED)
             exchange.close = True
             exchange.respond_over()
@@ -84,12 +88,11 @@ class Ending:
         exchange.close = True
         if exchange.body is None and exchange.tunnel is None:
             if draining and failure is Failure.CONNECT:
-                self._answer(503, failures.error_body(Failure.DRAINED.value, "", self._request_id), RETRY_AFTER)
+                self._answer(failures.trouble(Failure.DRAINED.value, "", self._request_id), RETRY_AFTER)
             else:
-                self._answer(failure.value.status, failures.error_body(failure.value, detail, self._request_id))
+                self._answer(failures.trouble(failure.value, detail, self._request_id))
         elif isinstance(exchange.body, Events):
-            error = b"data: " + failures.error_body(failure.value, detail, self._request_id) + b"\n\n"
-            exchange.client.write(exchange.body.end(error))
+            self._last_events(exchange.body, failures.trouble(failure.value, detail, self._request_id))
             exchange.respond_over()
         else:
             # A body that ends too early is the one sign that is left; a clean end would pass it off as whole.
@@ -103,7 +106,7 @@ class Ending:
         exchange.sending.drop()
         exchange.close = True
         if exchange.body is None and exchange.tunnel is None:
-            self._answer(400, failures.bad_request(400, message))
+            self._answer(failures.bad_request(400, message))
         else:
             self._cut()
 
@@ -131,12 +134,16 @@ class Ending:
         exchange.client.abort()
         exchange.finish()
 
-    def _answer(self, status: int, body: bytes, headers: tuple[tuple[str, str], ...] = ()) -> None:
+    def _last_events(self, body: Events, trouble: Trouble) -> None:
+        self._exchange.client.write(body.end(self.dialect.events(trouble, body.reader.next_sequence)))
+
+    def _answer(self, trouble: Trouble, headers: tuple[tuple[str, str], ...] = ()) -> None:
         """A whole response of our own."""
         exchange = self._exchange
-        exchange.status, exchange.close = status, True
+        exchange.status, exchange.close = trouble.status, True
         headers = (*headers, ("X-Request-Id", self._request_id))
-        exchange.client.write(failures.response(status, body, close=True, headers=headers))
+        body = self.dialect.body(trouble)
+        exchange.client.write(failures.response(trouble.status, body, close=True, headers=headers))
         exchange.respond_over()
 
     def _token(self, generated: int) -> Shutdown:

@@ -126,7 +126,7 @@ class Exchange:
 
     def _begin(self, head: ResponseHead) -> None:
         self._response, self.status = head, head.status
-        body = self.body = body_of(head)
+        body = self.body = body_of(head, self.ending.dialect.stream)
         if isinstance(body, Events):
             body.intercept = self._gateway.drain.draining
         self.watch.begun(streaming=isinstance(body, Events), opaque=isinstance(body, Opaque))

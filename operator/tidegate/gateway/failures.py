@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from http import HTTPStatus
 
@@ -35,8 +34,21 @@ class Failure(Enum):
         return self.name.lower()
 
 
-def error_body(kind: Kind, detail: str = "", request_id: str = "") -> bytes:
-    """The JSON that clients of the OpenAI API understand."""
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What a client is told when it does not get its answer; `dialects` says it in the form of the client's API.
+
+    `error`: message, type, param and code, as OpenAI names them, and what more there is to know; `beside`: fields that
+    stand beside the error as well, for who reads the object itself.
+    """
+
+    status: int
+    error: dict[str, object]
+    beside: dict[str, object] = field(default_factory=dict)
+
+
+def trouble(kind: Kind, detail: str = "", request_id: str = "") -> Trouble:
+    """A failure or refusal of this kind."""
     fields: dict[str, object] = {
         "message": f"{kind.message}: {detail}" if detail else kind.message,
         "type": kind.type,
@@ -45,12 +57,12 @@ def error_body(kind: Kind, detail: str = "", request_id: str = "") -> bytes:
     }
     if request_id:
         fields["requestId"] = request_id
-    return json.dumps({"error": fields}).encode()
+    return Trouble(kind.status, fields)
 
 
-def bad_request(status: int, message: str) -> bytes:
-    """The body of the refusal of a request that cannot be served whatever the state."""
-    return error_body(Kind(status, "invalid_request", "invalid_request_error", message))
+def bad_request(status: int, message: str) -> Trouble:
+    """The refusal of a request that cannot be served whatever the state."""
+    return trouble(Kind(status, "invalid_request", "invalid_request_error", message))
 
 
 def response(status: int, body: bytes, *, close: bool, headers: tuple[tuple[str, str], ...] = ()) -> bytes:

@@ -9,11 +9,12 @@ import time
 
 from tidegate.gateway import failures
 from tidegate.gateway.connection import ClientConnection
+from tidegate.gateway.dialects import dialect_of
 from tidegate.gateway.draining import Drain
 from tidegate.gateway.ending import RETRY_AFTER
 from tidegate.gateway.engine import Engine
 from tidegate.gateway.exchange import Exchange
-from tidegate.gateway.failures import Failure
+from tidegate.gateway.failures import Failure, Trouble
 from tidegate.gateway.heads import RequestHead
 from tidegate.gateway.keys import Keys
 from tidegate.gateway.log import Log
@@ -91,12 +92,12 @@ class Gateway:
             try:
                 seconds = parse_deadline(rest)
             except ValueError as error:
-                self._answer(client, 400, failures.bad_request(400, str(error)))
+                self._answer(client, head, failures.bad_request(400, str(error)))
                 return None
             if seconds <= 0:
                 self.metrics.failed(Failure.TOTAL)
-                kind = Failure.TOTAL.value
-                self._answer(client, kind.status, failures.error_body(kind, "the client's own deadline", request_id))
+                late = failures.trouble(Failure.TOTAL.value, "the client's own deadline", request_id)
+                self._answer(client, head, late)
                 return None
             deadline = time.monotonic() + seconds
             timeouts = timeouts.within(seconds)
@@ -109,8 +110,7 @@ class Gateway:
         if self.drain.arrive(work_id, exchange.ending) is Admission.REFUSE:
             self.metrics.refused += 1
             self.metrics.failed(Failure.DRAINED)
-            body = failures.error_body(Failure.DRAINED.value, "", request_id)
-            self._answer(client, Failure.DRAINED.value.status, body, RETRY_AFTER)
+            self._answer(client, head, failures.trouble(Failure.DRAINED.value, "", request_id), RETRY_AFTER)
             return None
         if exchange.over:
             return None
@@ -118,8 +118,9 @@ class Gateway:
         return exchange
 
     def _answer(
-        self, client: ClientConnection, status: int, body: bytes, headers: tuple[tuple[str, str], ...] = ()
+        self, client: ClientConnection, head: RequestHead, trouble: Trouble, headers: tuple[tuple[str, str], ...] = ()
     ) -> None:
         before = client.sent
-        client.write(failures.response(status, body, close=True, headers=headers))
-        self.metrics.answered(status, client.sent - before)
+        body = dialect_of(head.path).body(trouble)
+        client.write(failures.response(trouble.status, body, close=True, headers=headers))
+        self.metrics.answered(trouble.status, client.sent - before)

@@ -1,4 +1,4 @@
-"""What is read from server-sent events of the OpenAI kind, without decoding more than is needed.
+"""What is read from server-sent events of OpenAI's and Anthropic's kinds, without decoding more than is needed.
 
 The form of the events, and how engines end a stream that they cut, is known from running vLLM, SGLang and llama.cpp:
 an unfinished answer ends with `finish_reason: "abort"` and `[DONE]`, or with `[DONE]` alone, in HTTP without an error.
@@ -8,16 +8,40 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 
 END_OF_EVENT = (b"\n\n", b"\n\r\n", b"\r\r")
 # Quotation marks inside a JSON string are escaped, so a generated text cannot look like one of these.
 _CONTENT = re.compile(rb'"(?:content|text|reasoning|reasoning_content|arguments|thinking|delta)"\s*:\s*"[^"]')
 _CHAT = b'"content":'
-_FINISH = re.compile(rb'"finish_reason"\s*:\s*"([a-z_]*)"')
 _DONE = re.compile(rb"^data: ?\[DONE\]", re.MULTILINE)
 _EVENT_END = re.compile(rb"\r?\n\r?\n|\r\r")
 _ERROR = re.compile(rb'^data: ?\{\s*"error"\s*:', re.MULTILINE)
-CUT_REASONS = (b"abort",)
+_SEQUENCE = re.compile(rb'"sequence_number"\s*:\s*([0-9]{1,15})')
+
+
+@dataclass(frozen=True, slots=True)
+class StreamForm:
+    """What an API's streams say of themselves. `begun`: bytes that are in one of the first events of an answer,
+    `finish`: that it is over, or has failed in a way that its client notices, `cut`: that the engine cut it."""
+
+    begun: bytes
+    finish: re.Pattern[bytes]
+    cut: re.Pattern[bytes] | None = None
+    numbered: bool = False
+
+
+CHAT_STREAM = StreamForm(
+    b'"choices"',
+    re.compile(rb'"finish_reason"\s*:\s*"[a-z_]*"'),
+    re.compile(rb'"finish_reason"\s*:\s*"abort"'),
+)
+RESPONSES_STREAM = StreamForm(
+    b'"response.created"',
+    re.compile(rb'"type"\s*:\s*"(?:response\.(?:completed|failed|incomplete)|error)"'),
+    numbered=True,
+)
+MESSAGES_STREAM = StreamForm(b'"message_start"', re.compile(rb'"type"\s*:\s*"(?:message_stop|error)"'))
 
 
 def last_end(data: bytes) -> int:
@@ -28,16 +52,17 @@ def last_end(data: bytes) -> int:
 class Reader:
     """Counts what a stream has brought so far."""
 
-    __slots__ = ("_usage", "choices", "contents", "done", "finished")
+    __slots__ = ("_form", "_last", "_usage", "begun", "contents", "done", "finished")
 
-    def __init__(self) -> None:
+    def __init__(self, form: StreamForm = CHAT_STREAM) -> None:
         self.contents = 0
         """Events with generated text in them: what a token count falls back to."""
         self.finished = False
-        """Whether a finish_reason was seen, or an error, either of which a client notices by itself."""
+        """Whether its end was announced, or an error, either of which a client notices by itself."""
         self.done = False
-        self.choices = False
-        self._usage = b""
+        self.begun = False
+        self._form = form
+        self._usage = self._last = b""
 
     @property
     def generated(self) -> int:
@@ -48,21 +73,30 @@ class Reader:
     @property
     def unfinished(self) -> bool:
         """Whether an answer has begun of which nothing says that it is over."""
-        return self.choices and not self.finished and not self.done
+        return self.begun and not self.finished and not self.done
+
+    @property
+    def next_sequence(self) -> int:
+        """The number of the next event, where the API counts them."""
+        numbers = _SEQUENCE.findall(self._last)
+        return int(numbers[-1]) + 1 if numbers else 0
 
     def read(self, events: bytes) -> bool:
         """Take whole events; returns whether there was more than comments in them."""
         if b"data:" not in events:
             return False
+        form = self._form
+        if form.numbered:
+            self._last = events
         # Nearly always one event.
         for event in (events,) if events.count(b"data:") == 1 else _EVENT_END.split(events):
             if _has_content(event):
                 self.contents += 1
-            if not self.choices and b'"choices"' in event:
-                self.choices = True
+            if not self.begun and form.begun in event:
+                self.begun = True
             if b'"usage"' in event and b'"completion_tokens"' in event:
                 self._usage = event
-            if not self.finished and (_FINISH.search(event) or (b'"error"' in event and _ERROR.search(event))):
+            if not self.finished and (form.finish.search(event) or (b'"error"' in event and _ERROR.search(event))):
                 self.finished = True
             if not self.done and b"[DONE]" in event and _DONE.search(event):
                 self.done = True
@@ -70,13 +104,12 @@ class Reader:
 
     def before_hidden_end(self, events: bytes) -> int | None:
         """Where in these events the silent end begins; None: nowhere."""
-        finished, start = self.finished, 0
+        form, finished, start = self._form, self.finished, 0
         for start, end in _spans(events):
             event = events[start:end]
-            reason = _FINISH.search(event)
-            if reason is not None and reason[1] in CUT_REASONS:
+            if form.cut is not None and form.cut.search(event):
                 return start
-            finished = finished or reason is not None or _ERROR.search(event) is not None
+            finished = finished or form.finish.search(event) is not None or _ERROR.search(event) is not None
             if not finished and _DONE.search(event):
                 return start
         return None

@@ -1,7 +1,8 @@
 """The shutdown token: says that the server stops, not that the answer is over.
 
 Its form is what real clients were seen both to survive and to notice: one `data:` line whose object has `error` as its
-first key, the fields inside it and again beside it, then `[DONE]`. No `event:` and no `id:` line, which break some.
+first key, the fields inside it and again beside it, then `[DONE]`. No `event:` and no `id:` line, which break some. The
+other APIs have error events of their own, which carry the same fields: see `dialects`.
 
 The resume token in it is `tgr1.PAYLOAD.SIGNATURE`, both in base64url without padding. PAYLOAD is JSON with `id` (the
 request), `path`, `n` (tokens generated) and `at` (Unix seconds); SIGNATURE is HMAC-SHA256 of `tgr1.PAYLOAD` under a key
@@ -18,6 +19,8 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from tidegate.gateway.failures import Trouble
+
 VERSION = "tgr1"
 _PURPOSE = b"tidegate resume token v1"
 _MESSAGE = "the server stops before the answer is whole"
@@ -32,17 +35,14 @@ class Shutdown:
     generated: int
     resume: str | None
 
-    def body(self) -> bytes:
-        """The object, as JSON: the answer to a request that has had no byte yet, and the data of the event."""
-        return json.dumps(
-            {"error": {"message": _MESSAGE, **self._error(), **self._fields()}, **self._fields()}
-        ).encode()
+    def trouble(self) -> Trouble:
+        """The token as what a client is told: before its answer has begun, and as the last event of a stream."""
+        error = {"message": _MESSAGE, "code": "server_shutdown", "param": None}
+        return Trouble(503, error | self._fields(), self._fields())
 
-    def event(self, *, named: bool) -> bytes:
-        """The server-sent event; `named`: the bare object, for clients that asked with `Tidegate-Shutdown: event`."""
-        if named:
-            return b"event: shutdown\ndata: " + json.dumps(self._fields()).encode() + b"\n\n"
-        return b"data: " + self.body() + b"\n\n"
+    def event(self) -> bytes:
+        """The bare object as an event of its own, for clients that asked with `Tidegate-Shutdown: event`."""
+        return b"event: shutdown\ndata: " + json.dumps(self._fields()).encode() + b"\n\n"
 
     def _fields(self) -> dict[str, object]:
         return {
@@ -52,10 +52,6 @@ class Shutdown:
             "generatedTokens": self.generated,
             "resumeToken": self.resume,
         }
-
-    @staticmethod
-    def _error() -> dict[str, object]:
-        return {"code": "server_shutdown", "param": None}
 
 
 def sign(key: bytes, *, request_id: str, path: str, generated: int, at: float | None = None) -> str:
