@@ -140,6 +140,10 @@ class Reconciler:
             return 0.0
         if not decided.actions:
             self._metrics.achieved(key)
+            if memory.refusal:
+                # What was refused is not wanted any more.
+                memory.refusal = ""
+                return 0.0
         rest = memory.again_at - s.now if decided.actions else None
         look = TROUBLED_SECONDS if s.drain_times_trouble else None
         return min((w for w in (wait, rest, look, decided.requeue_after) if w is not None), default=None)
@@ -205,7 +209,7 @@ class Reconciler:
         meta = service["metadata"]
         stands = memory.refused_generation == meta.get("generation", 1) and now - memory.refused_at < REFUSED_SECONDS
         owner = render.Owner(meta["namespace"], meta["name"], meta["uid"])
-        secret, trouble = await self._secret(key, owner, memory)
+        secret, trouble, denied = await self._secret(key, owner)
         kept = await self._times.read(owner, now)
         s = gather.snapshot(
             self._store,
@@ -218,7 +222,7 @@ class Reconciler:
             locks_missing=self.locks_missing,
             gateway_image=self._gateway_image,
             has_secret=secret,
-            refused=memory.refusal,
+            refused=denied or memory.refusal,
             rejected=memory.refused if stands else (),
             drain_times=kept.times,
             drain_times_trouble=kept.trouble,
@@ -229,15 +233,15 @@ class Reconciler:
                 memory.teardowns[pod.name] = told
         return replace(s, teardowns=dict(memory.teardowns))
 
-    async def _secret(self, key: str, owner: render.Owner, memory: _Memory) -> tuple[bool, model.Conflict | None]:
+    async def _secret(self, key: str, owner: render.Owner) -> tuple[bool, model.Conflict | None, str]:
+        """Whether the drain key is there, what stands in its way, and why it may not be read."""
         now = self._now()
         if self._keys.known(key, now):
-            return True, None
+            return True, None, ""
         try:
-            return await self._keys.refresh(owner, now)
+            return *await self._keys.refresh(owner, now), ""
         except Denied as error:
-            memory.refusal = str(error)
-            return False, None
+            return False, None, str(error)
 
     async def _report(self, service: Object, memory: _Memory, decided: Plan, document: dict[str, Any]) -> float | None:
         """Write the status if it says something new; returns when the rest of the news may be written."""

@@ -6,7 +6,8 @@ from simulation.stories import by_outcome, nothing_cut, standing
 from simulation.world import NAMESPACE, World
 from tidegate.api import names
 from tidegate.api.errors import Denied, Unavailable
-from tidegate.cluster.port import LLM_SERVICES, PODS, SERVICES, Object
+from tidegate.cluster.keys import TRUSTED_SECONDS
+from tidegate.cluster.port import DEPLOYMENTS, LLM_SERVICES, PODS, SECRETS, SERVICES, Object
 
 
 def test_a_delete_by_hand_is_refused_and_an_eviction_drains_in_place(world: World) -> None:
@@ -167,3 +168,29 @@ def test_a_node_that_is_lost_in_the_middle_of_a_rollout(world: World) -> None:
     world.settle()
     assert nothing_cut(world)
     assert not world.pods(image="app:v1")
+
+
+def test_a_refused_read_of_the_key_stalls_only_while_it_is_refused() -> None:
+    with World(11) as world:
+        world.create(replicas=2)
+        world.settle()
+        world.faults.refused.add(SECRETS)
+        world.run(TRUSTED_SECONDS)
+        world.annotate(LLM_SERVICES, "chat", note="look")
+        world.until(lambda: world.condition("Stalled")["status"] == "True")
+        assert world.condition("Stalled")["reason"] == "WriteRefused"
+        world.faults.refused.clear()
+        world.until(lambda: world.condition("Stalled")["status"] == "False")
+        world.settle()
+
+
+def test_a_refused_write_that_is_not_wanted_any_more_stalls_nothing() -> None:
+    with World(12) as world:
+        world.create(replicas=2)
+        world.settle()
+        world.faults.refused.add(DEPLOYMENTS)
+        world.edit(image="app:v2")
+        world.until(lambda: world.condition("Stalled")["status"] == "True")
+        world.edit(image="app:v1")
+        world.until(lambda: world.condition("Stalled")["status"] == "False")
+        world.settle()
