@@ -39,7 +39,6 @@ log = logging.getLogger(__name__)
 
 WORKERS: Final = 16
 SWEEP_SECONDS: Final = 120.0
-RESYNC_SECONDS: Final = 300.0
 PROBE_SECONDS: Final = 1.0
 # By the label that the policies protect, not by managed-by, which anybody may change.
 OURS: Final = names.SERVICE

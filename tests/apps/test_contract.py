@@ -302,6 +302,17 @@ def test_post_delete_post_serves_in_between_and_starts_anew(of: Implementation) 
     assert contract.advance(106).sealed
 
 
+def test_what_an_undone_drain_cut_is_not_told_again_by_the_next(of: Implementation) -> None:
+    contract = of.serving()
+    of.arrive(contract, "x", 0)
+    contract.post(of.DrainRequest("a", remaining=10), 1)
+    contract.advance(7)
+    assert contract.cut == 1
+    contract.undrain("a")
+    contract.post(of.DrainRequest("b", remaining=10), 20)
+    assert (contract.cut, contract.snapshot(20)["cut"]) == (0, 0)
+
+
 def test_delete_while_it_starts_goes_back_to_starting(of: Implementation) -> None:
     contract = of.starting()
     contract.post(of.DrainRequest("a"), 0)

@@ -171,7 +171,7 @@ def test_the_operator_finds_the_contract_at_the_gateway_of_each_pod():
 
 
 def test_the_serving_container_stays_the_engine_s_for_policies_and_probes():
-    assert pod()["metadata"]["annotations"] == {names.CONTAINER: "server"}
+    assert pod()["metadata"]["annotations"][names.CONTAINER] == "server"
 
 
 # -- ports

@@ -27,7 +27,7 @@ from core.stories import (
 )
 from tidegate.api import names
 from tidegate.core import actions as a
-from tidegate.core.model import Pod, Reading, Snapshot, Trouble
+from tidegate.core.model import ContainerStatus, Pod, Reading, Snapshot, Trouble
 from tidegate.core.plan import plan
 
 HOLD = {"drain": {"onExpiry": "Hold"}}
@@ -105,14 +105,21 @@ def test_a_drain_begun_with_an_unknown_instance_takes_the_first_that_answers():
     assert ended(middle(pod, says(pod, "sealed", instance="run-2")))[0] == "Drained"
 
 
+RESTARTED = starting("v1-1", container=ContainerStatus(running=True, restarts=1, exit_code=137))
+EXITED = waiting("v1-1", container=ContainerStatus(exit_code=0))
+
+
 @pytest.mark.parametrize(
-    "pod", [crashing("v1-1"), waiting("v1-1"), starting("v1-1")], ids=["crash", "image", "restart"]
-)
+    "pod", [crashing("v1-1"), RESTARTED, EXITED, waiting("v1-1"), starting("v1-1")],
+    ids=["crash", "restart", "exit", "image", "start"],
+)  # fmt: skip
 def test_a_container_that_died_in_its_drain_vanished_with_what_it_had(pod: Pod):
     dead = replace(pod, state="draining", drain=record("v1-1"))
     assert ended(middle(dead)) == ("Vanished", None, 60)
+    # Hung when it was withdrawn, it could not say who it was, and may have held forty streams.
     never_asked = replace(dead, drain=replace(record("v1-1"), instance=None))
-    assert ended(middle(never_asked)) == ("NoWork", 0, 60)
+    ran = pod.container.exit_code is not None
+    assert ended(middle(never_asked)) == (("Vanished", None, 60) if ran else ("NoWork", 0, 60))
 
 
 def test_one_other_container_that_still_runs_proves_nothing_about_the_serving_one():
@@ -130,10 +137,15 @@ def test_silence_is_not_an_empty_pod():
 
 def test_a_pod_that_answers_starting_and_is_not_ready_holds_nothing_but_only_for_a_second():
     fresh = starting("v1-4", container=serving("x-1").container)
-    s = story("v1", *several("v1", 3), fresh, readings={"v1-4": says(fresh, "starting", at=NOW - 1)})
+    empty = says(fresh, "starting", in_flight=0)
+    s = story("v1", *several("v1", 3), fresh, readings={"v1-4": empty})
     assert told(s) == ["drained v1-4: NoWork"]
-    older = story("v1", *several("v1", 3), fresh, readings={"v1-4": says(fresh, "starting", at=NOW - 1.1)})
+    older = story("v1", *several("v1", 3), fresh, readings={"v1-4": replace(empty, at=NOW - 1.1)})
     assert told(older) == ["withdraw v1-4 (ScaleIn)"]
+    for held in (1, None):
+        # Its engine has closed its port, and generates still.
+        busy = story("v1", *several("v1", 3), fresh, readings={"v1-4": replace(empty, in_flight=held)})
+        assert told(busy) == ["withdraw v1-4 (ScaleIn)"]
     ready = serving("v1-4")
     lies = story("v1", *several("v1", 3), ready, readings={"v1-4": says(ready, "starting", in_flight=0)})
     assert told(lies) == ["withdraw v1-4 (ScaleIn)"]
@@ -336,7 +348,7 @@ RESTARTED = "its process is another one than the one that was told to drain"
     [
         (crashing("v1-1"), {}, f"since {NO_WORK}"),
         (starting("v1-1"), {}, "since its container has not started yet"),
-        (unready("v1-1"), {"state": "starting"}, "since it says that it is still starting"),
+        (unready("v1-1"), {"state": "starting", "in_flight": 0}, "since it says that it is still starting"),
         (replace(crashing("v1-1"), state=names.DRAINING, drain=record("v1-1")), {}, f"since {NO_WORK}"),
         (draining("v1-1"), {"state": "sealed", "instance": "another"}, f"since {RESTARTED}"),
         (draining("v1-1"), {"state": "sealed"}, ""),

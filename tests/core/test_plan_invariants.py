@@ -130,7 +130,7 @@ def may_work(s: Snapshot, pod: Pod) -> bool:
     drain, said = pod.drain, s.readings.get(pod.uid)
     if not (pod.any_running and pod.container.running and pod.container.started):
         return False
-    if said is not None and said.state == "starting" and not pod.ready:
+    if said is not None and said.state == "starting" and said.in_flight == 0 and not pod.ready:
         return False
     if drain is None or pod.release:
         return not pod.release

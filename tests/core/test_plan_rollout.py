@@ -256,6 +256,17 @@ def test_paused_a_scale_in_takes_old_pods_first():
     assert told(s) == ["withdraw v1-1 (ScaleIn)", "withdraw v1-2 (ScaleIn)"]
 
 
+def test_paused_before_it_began_a_scale_in_of_less_than_the_surge_is_a_scale_in():
+    s = story("v2", *several("v1", 3), counts={"v2": 0}, spec={**PAUSED, "replicas": 2})
+    assert told(s) == ["withdraw v1-1 (ScaleIn)"]
+    finished = story("v2", *several("v2", 3), spec={**PAUSED, "replicas": 2})
+    assert told(finished) == ["withdraw v2-1 (ScaleIn)"]
+
+
+def test_paused_in_its_middle_the_surge_stays():
+    assert told(story("v2", *several("v1", 3), serving("v2-1"), spec=PAUSED)) == []
+
+
 def test_paused_a_lost_pod_is_made_up_for():
     assert told(story("v2", *several("v1", 2), counts={"v2": 0}, spec=PAUSED)) == ["raise v1 to 3"]
 

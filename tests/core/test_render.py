@@ -43,7 +43,8 @@ def test_a_deployment_of_a_revision_is_named_labelled_and_owned():
     assert (owner["kind"], owner["name"], owner["uid"], owner["controller"]) == ("LLMService", "chat", "uid-chat", True)
     pods = made["spec"]["template"]["metadata"]
     assert pods["labels"] == labels | {names.STATE: "serving"}
-    assert pods["annotations"] == {names.CONTAINER: "server"}
+    ports = dict.fromkeys(names.MESH_EXCLUDED_PORTS, "9901")
+    assert pods["annotations"] == {names.CONTAINER: "server"} | ports
 
 
 def test_the_selector_of_a_deployment_has_no_state_so_changing_it_moves_nothing():
@@ -71,6 +72,13 @@ def test_labels_and_annotations_of_the_user_are_kept():
     made = template(template={"metadata": metadata, "spec": {"containers": [container()]}})
     assert made["metadata"]["labels"]["team"] == "a"
     assert made["metadata"]["annotations"]["note"] == "b"
+
+
+def test_a_mesh_leaves_the_contract_s_port_alone_beside_those_that_the_user_names():
+    istio, linkerd = names.MESH_EXCLUDED_PORTS
+    metadata = {"annotations": {istio: "9000"}}
+    made = template(template={"metadata": metadata, "spec": {"containers": [container()]}})["metadata"]["annotations"]
+    assert (made[istio], made[linkerd]) == ("9000,9901", "9901")
 
 
 def test_every_regular_container_gets_the_hook_that_waits_and_one_with_its_own_keeps_it():

@@ -24,6 +24,8 @@ DRAINED: Final = "drained"
 
 # Annotations on pods.
 CONTAINER: Final = "tidegate.dev/container"
+MESH_EXCLUDED_PORTS: Final = ("traffic.sidecar.istio.io/excludeInboundPorts", "config.linkerd.io/skip-inbound-ports")
+"""Of Istio and Linkerd: ports, with commas between them, that their proxies leave alone."""
 DRAIN: Final = "tidegate.dev/drain"
 OUTCOME: Final = "tidegate.dev/outcome"
 RELEASE: Final = "tidegate.dev/release"

@@ -153,7 +153,7 @@ def withdrawing_services(store: Store, namespace: str, service: str) -> list[str
     found = []
     for raw in store.select(SERVICES, namespace):
         selector = (raw.get("spec") or {}).get("selector") or {}
-        if names.STATE in selector and selector.get(names.SERVICE, service) == service:
+        if selector.get(names.STATE) == names.SERVING and selector.get(names.SERVICE, service) == service:
             found.append(raw["metadata"]["name"])
     return found
 

@@ -47,7 +47,10 @@ class DrainKeys:
         name = raw["metadata"]["name"]
         trouble = gather.foreign(raw, owner, "Secret") if gather.controlled(raw) else None
         if trouble is None and not _decode(raw):
-            text = f"Secret {name} has no key `current` in it; put one there, or delete the Secret to get a new one"
+            text = (
+                f"Secret {name} has no key `current` of printable ASCII characters in it, which a header could carry; "
+                "put one there, or delete the Secret to get a new one"
+            )
             trouble = model.Conflict("Secret", name, text)
         if trouble is not None or gather.orphaned(raw):
             return False, trouble
@@ -111,10 +114,11 @@ class DrainKeys:
 
 
 def _decode(raw: Object) -> tuple[str, ...]:
-    """The keys in order; none when `current` is missing or not readable."""
+    """The keys in order; none when `current` is missing, or one is not what a header can carry."""
     data = raw.get("data") or {}
     try:
         found = [base64.b64decode(data[name]).decode().strip() for name in ("current", "previous") if data.get(name)]
     except (binascii.Error, UnicodeDecodeError):
         return ()
-    return tuple(found) if data.get("current") and all(found) else ()
+    sound = all(key.isascii() and key.isprintable() and key for key in found)
+    return tuple(found) if data.get("current") and sound else ()

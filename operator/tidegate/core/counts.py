@@ -104,7 +104,9 @@ def hold_count(draft: Draft) -> None:
         if room > 0 and standing:
             newest = max(standing, key=lambda d: (d is view.target, d.created, d.name))
             draft.actions.append(_scale(newest, newest.replicas + room, _kept(view, newest), "pods wanted"))
-    elif staying > view.amounts.most_pods:
+    # What the surge brought stays; without both revisions there is none, and more than is wanted is a scale-in.
+    surged = view.target_staying and staying > view.target_staying
+    if staying > (view.amounts.most_pods if surged else view.amounts.replicas):
         spare = spare_serving(view)
         group = victims.surplus_while_paused(view)
         limit = staying - view.amounts.replicas

@@ -105,7 +105,9 @@ def _how(view: View, pod: Pod, record: DrainRecord) -> OutcomeRecord | None:
         # What it holds now may still end in its grace period, and nobody listens any more: its cuts are not known.
         return _ended(now, record, Outcome.RELEASED, None)
     if view.holds_no_work(pod):
-        gone = record.instance is not None
+        # One that could not be asked when its drain began may have held work all the same, if it ever ran.
+        c = pod.container
+        gone = record.instance is not None or c.started or c.restarts > 0 or c.exit_code is not None
         return _ended(now, record, Outcome.VANISHED if gone else Outcome.NO_WORK, None if gone else 0)
     if reading is not None and _sealed(view, record, reading):
         if record.instance is not None and reading.instance != record.instance:

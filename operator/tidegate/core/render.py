@@ -177,12 +177,15 @@ def pod_template(owner: Owner, spec: LLMServiceSpec, revision: Revision) -> dict
         names.STATE: names.SERVING,
         names.MANAGED_BY: names.MANAGER,
     }
-    metadata["annotations"] = (metadata.get("annotations") or {}) | {names.CONTAINER: serving["name"]}
+    notes = metadata["annotations"] = (metadata.get("annotations") or {}) | {names.CONTAINER: serving["name"]}
     pod = template["spec"]
     pod["terminationGracePeriodSeconds"] = revision.grace.seconds
     port = contract_port(spec, serving)
     endpoint = spec.drain.native.foreign
     if endpoint is None:
+        for name in names.MESH_EXCLUDED_PORTS:
+            # A mesh in strict mode refuses the operator, which is outside it, and encrypts the kubelet's preStop away.
+            notes[name] = ",".join(filter(None, (str(notes.get(name) or ""), str(port))))
         pod.setdefault("volumes", []).append(
             {"name": names.KEY_VOLUME, "secret": {"secretName": secret_name(owner.name), "optional": True}}
         )

@@ -217,6 +217,8 @@ class View:
             return "its gateway does not run, and whatever came through it ended with it"
         reading = self.s.readings.get(pod.uid)
         said = reading is not None and reading.state == "starting" and self.s.now - reading.at <= 1
+        # An engine that has closed its port may still generate.
+        said = said and reading is not None and reading.in_flight == 0
         return "it says that it is still starting" if said and not pod.ready else ""
 
     @cached_property

@@ -184,6 +184,8 @@ class Admin:
             pass
         finally:
             gone.cancel()
+            # Until it has ended it holds the reader, and the next call on this connection could not be read.
+            await asyncio.wait((gone,))
 
     async def _readyz(self, _call: Call) -> Reply:
         state = self._drain.contract.state

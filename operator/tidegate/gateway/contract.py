@@ -214,7 +214,8 @@ class DrainContract:
             raise DrainConflictError("the container is being stopped and cannot serve again")
         before = self.state
         self.drain_id, self.reason, self._withdrawn = None, "", None
-        self._numbers, self._tokens_sent = self._defaults, False
+        # The next drain is told what it cuts itself.
+        self._numbers, self._tokens_sent, self.cut = self._defaults, False, 0
         self._deadlines.clear()
         self._count_change(before)
 
