@@ -210,6 +210,50 @@ async def test_the_budget_bounds_the_call(desk: Desk, tmp_path: Path, monkeypatc
         stream.cancel()
 
 
+async def test_a_call_that_answers_when_it_is_over_is_given_the_time_that_the_budget_leaves(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(endpoints, "CALL_SECONDS", 0.05)
+
+    async def answer(script: Script, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.5)
+        writer.write(http(200))
+        await writer.drain()
+
+    async with pod(answer) as script:
+        desk.want(order(script, spec("blocking-get")))
+        await desk.sealed()
+        assert script.asked == 1 and desk.trouble is None
+
+
+async def test_whoever_waits_on_a_drain_that_is_begun_anew_is_told_and_takes_nothing_from_the_new_one(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+):
+    called, never = asyncio.Event(), asyncio.Event()
+
+    async def answer(script: Script, writer: asyncio.StreamWriter) -> None:
+        called.set()
+        await never.wait()
+
+    async with pod(answer) as script:
+        mine = address(script, spec("blocking-get"))
+        assert mine.peer is not None
+        other = replace(mine, peer=replace(mine.peer, run="1/start/def"))
+        now, told = time.time(), order(script, spec("blocking-get"))
+        first = await desk.endpoints.start(mine, told, 1.0, now)
+        waiting = asyncio.create_task(desk.endpoints.wait(mine, first.sequence, now))
+        await called.wait()
+        await desk.endpoints.start(other, told, 1.0, now)
+        # What the one who waited does last must not make the new drain idle.
+        monkeypatch.setattr(endpoints, "IDLE_SECONDS", 0.05)
+        with pytest.raises(PodTrouble) as caught:
+            await waiting
+        assert caught.value.kind == "forgotten"
+        await asyncio.sleep(0.3)
+        assert desk.endpoints._drains["u"].peer == other.peer
+        never.set()
+
+
 # -- an endpoint with a count
 
 
@@ -393,6 +437,16 @@ async def test_a_value_is_not_read_for_every_call(desk: Desk, tmp_path: Path):
         for _ in range(5):
             assert (await desk.endpoints.ask(where, 1.0)).in_flight == 0
         assert desk.secrets_read == 1
+
+
+async def test_a_value_is_read_again_in_time_though_it_is_not_refused(desk: Desk, monkeypatch: pytest.MonkeyPatch):
+    """So that a value which is no longer in its Secret is not sent for ever."""
+    monkeypatch.setattr(endpoints, "TRUSTED_SECONDS", 0.0)
+    async with pod(counted({"in_flight_requests": 1})) as script:
+        for expected in ("s3cret", "another"):
+            desk.secret = expected
+            await desk.endpoints.ask(address(script, spec("litellm")), 1.0)
+            assert script.requests[-1][1]["x-drain-token"] == expected
 
 
 @pytest.mark.parametrize("value", ["", "two\nlines", "schlüssel", "tab\t", "\x7f"])

@@ -222,7 +222,12 @@ class Sessions:
             raise PodTrouble("contradiction", "its sequence falls")
 
     async def _back(self, key: str, order: DrainOrder) -> None:
-        """Ask the pod to serve again until it says so; a sealed one says that instead."""
+        """Ask the pod to serve again until it says so; a sealed one says that instead.
+
+        Goes on, once a second, until the reconcile has taken the answer up and wants no undo any more: a call that is
+        withdrawn late, or one of another operator's, may still tell the pod to drain after it said that it serves. The
+        DELETE names our drain id, so a repeated one finds nothing to undo and harms no drain of others.
+        """
         address = _address(key, order)
         pause = FIRST_POLL
         while True:
