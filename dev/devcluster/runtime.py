@@ -33,9 +33,9 @@ _LEFT_OUT = {
     "site-packages",
 }
 _LEFT_OUT_PREFIXES = ("config-", "dist-packages")
-_USERS = "root:x:0:0:root:/:/\nnonroot:x:65532:65532::/:/\n"
-_GROUPS = "root:x:0:\nnonroot:x:65532:\n"
-_DIRECTORIES = {"tmp": 0o1777, "proc": 0o755, "sys": 0o755, "dev": 0o755, "run": 0o755}
+USERS = "root:x:0:0:root:/:/\nnonroot:x:65532:65532::/:/\n"
+GROUPS = "root:x:0:\nnonroot:x:65532:\n"
+DIRECTORIES = {"tmp": 0o1777, "proc": 0o755, "sys": 0o755, "dev": 0o755, "run": 0o755}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def runtime_layer(python: Python) -> Layer:
             files[f"usr/local/bin/{alias}"] = link
         objects = [python.executable, *library.rglob("*.so")]
         files |= {str(path).lstrip("/"): path.resolve() for path in shared_libraries(objects)}
-        return layer_of_files(files, target, {"etc/passwd": _USERS, "etc/group": _GROUPS}, _DIRECTORIES)
+        return layer_of_files(files, target, {"etc/passwd": USERS, "etc/group": GROUPS}, DIRECTORIES)
 
     return cached_layer(f"python-{python.key}", make)
 
@@ -130,9 +130,11 @@ def files_below(directory: Path, in_image: str) -> dict[str, Path]:
     }
 
 
-def shared_libraries(objects: Iterable[Path]) -> set[Path]:
-    """The shared libraries that `objects` link to, at the paths where the loader looks for them."""
-    listed = subprocess.run(["ldd", *map(str, objects)], capture_output=True, text=True, check=False).stdout
+def shared_libraries(objects: Iterable[Path], beside: Path | None = None) -> set[Path]:
+    """The shared libraries that `objects` link to, at the paths where the loader looks for them, `beside` first."""
+    search = {"LD_LIBRARY_PATH": str(beside)} if beside else {}
+    command = ["ldd", *map(str, objects)]
+    listed = subprocess.run(command, env=os.environ | search, capture_output=True, text=True, check=False).stdout
     return {Path(os.path.normpath(found)) for found in re.findall(r"(/\S+) \(0x", listed)}
 
 

@@ -15,11 +15,17 @@ CLIENTS = {"openai", "openai-async", "langchain"}
 pytestmark = pytest.mark.long
 
 
+@pytest.fixture
+def engine() -> type[EngineService]:
+    """llama.cpp's own server inside a Python process; lane_llama_server.py has the program that people run."""
+    return EngineService
+
+
 def test_every_answer_comes_whole_whatever_takes_the_pods(
-    operator: Operator, namespace: Namespace, record: MakeRecord
+    operator: Operator, namespace: Namespace, record: MakeRecord, engine: type[EngineService]
 ) -> None:
     """A new image, a scale-in, an eviction and the deletion of the whole service, one after the other."""
-    service = EngineService(namespace, replicas=2).apply()
+    service = engine(namespace, replicas=2).apply()
     service.wait_settled()
     watched = record(service.labels)
     clients = Clients(namespace, service.name, streams=2).start().wait_running(6)
@@ -54,10 +60,10 @@ def test_every_answer_comes_whole_whatever_takes_the_pods(
 
 
 def test_an_answer_that_is_cut_is_an_error_of_each_client_and_carries_the_token(
-    operator: Operator, namespace: Namespace
+    operator: Operator, namespace: Namespace, engine: type[EngineService]
 ) -> None:
     """The budget is spent long before such an answer would end: nobody takes it for whole."""
-    service = EngineService(namespace, replicas=1, drain={"budgetSeconds": 6}).apply()
+    service = engine(namespace, replicas=1, drain={"budgetSeconds": 6}).apply()
     service.wait_settled()
     clients = Clients(namespace, service.name, streams=1, tokens="8000-8000", options=("--total", "1"))
     clients.start().wait_running(3)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from dev.devcluster import archive, binary, cgroups, configs, kind, layout, prerequisites, processes
+from dev.devcluster import archive, binary, cgroups, configs, foreign, kind, layout, prerequisites, processes
 from dev.devcluster.cli import _protect
 from dev.devcluster.errors import ClusterError
 
@@ -168,6 +169,34 @@ def test_an_image_names_its_layers_by_their_content(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "image.tar") as whole, tarfile.open(tmp_path / "part.tar") as part:
         assert set(whole.getnames()) - set(part.getnames()) == {blob}
     assert config["rootfs"]["diff_ids"] == [f"sha256:{layer.digest}"]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_program_of_somebody_else_s_is_packed_with_what_it_needs_and_nothing_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
+    monkeypatch.setattr(foreign, "OUTPUT", tmp_path / "out")
+    program = tmp_path / "root" / "usr" / "bin" / "true"
+    program.parent.mkdir(parents=True)
+    shutil.copy(shutil.which("true") or "", program)
+    (program.parent / "libbeside.so").write_bytes(b"")
+    (tmp_path / "root" / "bin").symlink_to("usr/bin")
+    image = foreign.pack_program("theirs", program, ["v1", "v2"], tmp_path / "root" if whole else None)
+    with tarfile.open(image.archive) as packed:
+        (manifest,) = json.load(packed.extractfile("manifest.json"))  # type: ignore[arg-type]
+        config = json.load(packed.extractfile(manifest["Config"]))["config"]  # type: ignore[arg-type]
+        (layer,) = manifest["Layers"]
+        with tarfile.open(fileobj=packed.extractfile(layer)) as files:
+            names = set(files.getnames())
+    assert manifest["RepoTags"] == ["theirs:v1", "theirs:v2"]
+    assert config["Entrypoint"] == ["/usr/bin/true" if whole else "/app/true"]
+    if whole:
+        assert {"usr/bin/true", "usr/bin/libbeside.so", "bin"} <= names and not any("libc.so" in name for name in names)
+    else:
+        assert {"app/true", "app/libbeside.so"} <= names and any(name.endswith("/libc.so.6") for name in names)
+    assert not any(name.startswith(("usr/local", "app/tidegate")) for name in names)
+    with pytest.raises(ClusterError, match="no program"):
+        foreign.pack_program("theirs", program.with_name("libbeside.so"), ["v1"])
 
 
 @pytest.mark.parametrize(

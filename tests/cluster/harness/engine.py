@@ -7,20 +7,27 @@ from .load import Load
 from .service import Service
 
 ENGINE = "tidegate-engine"
+LLAMA_SERVER = "tidegate-llama-server"
 SCRATCH = "/scratch"
+MODEL = f"{SCRATCH}/tidegate-test.gguf"
 
 
 class EngineService(Service):
     """An LLMService around an unmodified llama.cpp server, which knows nothing of Tidegate."""
+
+    engine_image = ENGINE
+    arguments: tuple[str, ...] = ("--port", "8080")
+    before: tuple[Object, ...] = ()
+    """Init containers."""
 
     def manifest(self) -> Object:
         manifest = super().manifest()
         spec = manifest["spec"]
         server = {
             "name": "server",
-            "image": f"{ENGINE}:{self.tag}",
+            "image": f"{self.engine_image}:{self.tag}",
             "imagePullPolicy": "IfNotPresent",
-            "args": ["--port", "8080"],
+            "args": list(self.arguments),
             "env": [{"name": "TMPDIR", "value": SCRATCH}],
             "ports": [{"name": "http", "containerPort": 8080}],
             # Held back, so that an answer takes seconds, and one engine does not take the machine from the others.
@@ -31,6 +38,7 @@ class EngineService(Service):
             "metadata": {"labels": {"app": "llama"}},
             "spec": {
                 "automountServiceAccountToken": False,
+                "initContainers": list(self.before),
                 "containers": [server],
                 "volumes": [{"name": "scratch", "emptyDir": {}}],
             },
@@ -39,6 +47,25 @@ class EngineService(Service):
         spec["drain"].pop("native")
         spec["drain"]["mode"] = "Gateway"
         return manifest
+
+
+class LlamaServerService(EngineService):
+    """The same around the `llama-server` program, whose image holds nothing else: the model comes before it starts."""
+
+    engine_image = LLAMA_SERVER
+    arguments = (
+        *("--model", MODEL, "--host", "0.0.0.0", "--port", "8080"),
+        *("--parallel", "4", "--ctx-size", "32768", "--threads", "1"),
+    )
+    before = (
+        {
+            "name": "model",
+            "image": f"{ENGINE}:v1",
+            "imagePullPolicy": "IfNotPresent",
+            "command": ["python", "-m", "engine.model", MODEL],
+            "volumeMounts": [{"name": "scratch", "mountPath": SCRATCH}],
+        },
+    )
 
 
 @dataclass(slots=True)
