@@ -130,6 +130,10 @@ UNUSABLE = {
     "only others": ("kind: Pod", "holds 0 LLMServices"),
     "two": ("kind: LLMService\n---\nkind: LLMService", "holds 2 LLMServices"),
     "no name": ("kind: LLMService", "metadata.name is missing; name the LLMService"),
+    "not text": (b"\xff\xfe", "is not UTF-8 text, byte 0"),
+    "metadata of text": ("kind: LLMService\nmetadata: a", "metadata is no object"),
+    "status of text": ("kind: LLMService\nmetadata: {name: a}\nstatus: a", "status is no object"),
+    "a number as its name": ("kind: LLMService\nmetadata: {name: 123}", "metadata.name is no text; put it in quotes"),
     "no spec": ("kind: LLMService\nmetadata: {name: a}", "spec: is required: add it"),
 }
 
@@ -138,7 +142,7 @@ UNUSABLE = {
 def test_what_cannot_be_used_is_named_with_its_remedy_and_exits_2(tmp_path: Path, capsys, content, words):
     path = tmp_path / "file.yaml"
     if content is not None:
-        path.write_text(content)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
     code, out, err = told(capsys, "-f", str(path))
     assert (code, out) == (2, "")
     assert err.startswith("tidegate plan: ") and words in err and "Traceback" not in err

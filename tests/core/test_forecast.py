@@ -44,7 +44,7 @@ SHAPES = [
 def test_a_rollout_replaces_every_pod_within_its_limits(replicas: int, surge: Any, unavailable: Any):
     limits = amounts.resolve(replicas, surge, unavailable)
     done = rolled(replicas=replicas, rollout={"maxSurge": surge, "maxUnavailable": unavailable})
-    assert done.replaced == replicas
+    assert done.drained == replicas
     assert done.least_serving >= limits.least_serving
     assert done.most_pods <= limits.most_pods
     view = View.of(done.snapshot)
@@ -69,7 +69,7 @@ def test_the_bound_is_reached_where_the_slots_divide_the_pods():
 
 def test_a_first_creation_starts_everything_at_once():
     done = created(replicas=5)
-    assert (done.seconds, done.replaced, done.most_pods) == (60, 0, 5)
+    assert (done.seconds, done.drained, done.most_pods) == (60, 0, 5)
 
 
 def test_a_rollback_in_the_middle_keeps_the_pods_that_still_serve():
@@ -84,7 +84,7 @@ def test_scaling_gets_there_and_drains_the_difference(replicas: int):
     whole = created(replicas=4).snapshot
     done = play(changed(whole, "v1", replicas=replicas), ASSUME)
     assert len(done.snapshot.pods) == replicas
-    assert done.replaced == max(4 - replicas, 0)
+    assert done.drained == max(4 - replicas, 0)
     assert done.least_serving >= min(replicas, 4)
 
 
@@ -98,7 +98,7 @@ def test_changing_what_makes_no_revision_moves_no_pod():
 def test_a_third_revision_in_the_middle_reaches_the_end():
     pods = [draining("v1-1"), *several("v1", 3)[1:], *several("v2", 1)]
     done = play(story("v3", *pods), ASSUME)
-    assert done.replaced == 4
+    assert done.drained == 4
     assert done.least_serving == 3 and done.most_pods == 4
 
 
@@ -138,4 +138,4 @@ def test_a_held_drain_has_no_deadline_and_still_ends():
     hold = {"drain": {"onExpiry": "Hold"}}
     held = draining("v1-1", drain=record("v1-1", budget=None))
     done = play(story("v2", held, *several("v1", 3)[1:], *several("v2", 1), spec=hold), ASSUME)
-    assert done.replaced == 3
+    assert done.drained == 3

@@ -137,6 +137,7 @@ def test_the_gateway_is_restricted_and_alone_has_the_drain_key():
 
 def test_its_probes_ask_the_admin_port():
     own = gateway(gateway={"adminPort": 7002}, probes={"readiness": {"periodSeconds": 5}})
+    assert own["startupProbe"]["terminationGracePeriodSeconds"] == 10
     asked = {key: own[key]["httpGet"] for key in ("startupProbe", "readinessProbe", "livenessProbe")}
     assert asked == {
         "startupProbe": {"path": "/livez", "port": 7002}, "readinessProbe": {"path": "/readyz", "port": 7002},

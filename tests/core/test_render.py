@@ -144,6 +144,7 @@ def test_a_busy_process_is_not_restarted_for_answers_that_are_slow():
     live, ready = made["livenessProbe"], made["readinessProbe"]
     assert (live["timeoutSeconds"], live["periodSeconds"] * live["failureThreshold"]) == (5, 60)
     assert (ready["timeoutSeconds"], ready["periodSeconds"] * ready["failureThreshold"]) == (2, 4)
+    assert made["startupProbe"]["terminationGracePeriodSeconds"] == 10, "what never answered has nothing to drain"
     assert "timeoutSeconds" not in made["startupProbe"], "its budget is counted in tries of a second"
 
 

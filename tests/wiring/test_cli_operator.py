@@ -29,6 +29,17 @@ def test_without_a_cluster_it_ends_with_one_sentence(tmp_path: Path):
     assert "set KUBECONFIG" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "liveness", ["foo", "0.0.0.0:8080", "http://:8080/healthz", "http://0.0.0.0/healthz", "http://[::"]
+)
+def test_a_liveness_address_that_is_none_is_named(tmp_path: Path, liveness: str):
+    command = [sys.executable, "-m", "tidegate", "operator", "--metrics", "", "--liveness", liveness]
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+    assert "--liveness" in done.stderr and "for example http://0.0.0.0:8080/healthz" in done.stderr
+
+
 BROKEN = {
     "empty": "",
     "rubbish": "{",

@@ -25,7 +25,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Exit code: 0, or 1 when `--check` finds a difference."""
+    """Exit code: 0, or 1 when `--check` finds a difference or a file cannot be written."""
     wanted: dict[Path, str] = {}
     if args.output != "-" or args.check:
         wanted[Path("crds" if args.output == "-" else args.output) / FILE_NAME] = manifest()
@@ -38,8 +38,12 @@ def run(args: argparse.Namespace) -> int:
     if args.output == "-" and not args.reference:
         sys.stdout.write(manifest())
     for path, text in wanted.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            print(f"tidegate crd: {path} cannot be written: {error.strerror}", file=sys.stderr)
+            return 1
     return 0
 
 

@@ -39,6 +39,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         from tidegate.gateway.process import run as serve
     except ModuleNotFoundError as error:
-        print(f"tidegate gateway: {error.name} is missing; install tidegate[gateway]", file=sys.stderr)
+        text = f"{error.name} is missing; install the extra: pip install '.[gateway]' in a checkout"
+        print(f"tidegate gateway: {text}", file=sys.stderr)
         return 2
     return serve(options)

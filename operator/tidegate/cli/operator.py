@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import sys
+from urllib.parse import urlsplit
 
 from tidegate.api import names
 
@@ -17,6 +18,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser("operator", help="run the operator", description=__doc__)
     parser.add_argument(
         "--liveness",
+        type=_url,
         default="http://0.0.0.0:8080/healthz",
         metavar="URL",
         help="where to answer liveness probes (default %(default)s); empty for nowhere",
@@ -44,7 +46,13 @@ def run(args: argparse.Namespace) -> int:
     # As the first process of a container it would ignore SIGTERM until kopf listens, seconds of imports later.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     from tidegate.api.errors import CannotListen, ClusterError
-    from tidegate.runtime import run as serve
+
+    try:
+        from tidegate.runtime import run as serve
+    except ModuleNotFoundError as error:
+        text = f"{error.name} is missing; install the extra: pip install '.[operator]' in a checkout"
+        print(f"tidegate operator: {text}", file=sys.stderr)
+        return 2
 
     logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     if not args.verbose:
@@ -58,6 +66,20 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def _url(text: str) -> str:
+    """An address to listen on and its path; nothing for nowhere."""
+    try:
+        parts = urlsplit(text)
+        sound = parts.scheme == "http" and parts.hostname and parts.port
+    except ValueError:
+        sound = False
+    if text and not sound:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not http://HOST:PORT/PATH, for example http://0.0.0.0:8080/healthz"
+        )
+    return text
 
 
 def _address(text: str) -> tuple[str, int] | None:

@@ -67,13 +67,21 @@ def _load(path: str) -> dict[str, Any]:
         found = [d for d in yaml.safe_load_all(text) if isinstance(d, dict) and d.get("kind") == "LLMService"]
     except OSError as error:
         raise Unusable(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise Unusable(f"{path} is not UTF-8 text, byte {error.start}") from error
     except yaml.YAMLError as error:
         place = getattr(error, "problem_mark", None)
         raise Unusable(f"{path} is not YAML{f', line {place.line + 1}' if place else ''}") from error
     if len(found) != 1:
         raise Unusable(f"{path} holds {len(found)} LLMServices; give a file with exactly one")
-    if not (found[0].get("metadata") or {}).get("name"):
+    for part in ("metadata", "status"):
+        if not isinstance(found[0].get(part) or {}, dict):
+            raise Unusable(f"{path}: {part} is no object; write its fields below it")
+    name = (found[0].get("metadata") or {}).get("name")
+    if not name:
         raise Unusable(f"{path}: metadata.name is missing; name the LLMService")
+    if not isinstance(name, str):
+        raise Unusable(f"{path}: metadata.name is no text; put it in quotes")
     return found[0]
 
 
@@ -161,7 +169,7 @@ def _render(args: argparse.Namespace, done: Any) -> list[str]:
             "steps": steps,
             "seconds": done.seconds,
             "boundSeconds": done.bound_seconds,
-            "drained": done.replaced,
+            "drained": done.drained,
             "leastServing": done.least_serving,
             "mostPods": done.most_pods,
         }
@@ -177,7 +185,7 @@ def _render(args: argparse.Namespace, done: Any) -> list[str]:
     lines += [
         "",
         f"About {done.seconds:.0f} s{best}. "
-        f"{done.replaced} pods drained, never fewer than {done.least_serving} serving, never more than "
+        f"{done.drained} pods drained, never fewer than {done.least_serving} serving, never more than "
         f"{done.most_pods} pods.",
     ]
     return lines

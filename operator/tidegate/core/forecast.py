@@ -47,7 +47,7 @@ class Forecast:
     seconds: float
     bound_seconds: float | None
     """None where no pod is replaced."""
-    replaced: int
+    drained: int
     least_serving: int
     most_pods: int
     snapshot: Snapshot

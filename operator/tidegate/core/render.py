@@ -293,6 +293,8 @@ def _probes(spec: LLMServiceSpec, port: int | None, live: str | None, ready: str
             **_check(startup, live, port),
             "periodSeconds": startup_period,
             "failureThreshold": max(math.ceil(budget / startup_period), 1),
+            # What never answered has nothing to drain.
+            "terminationGracePeriodSeconds": 10,
         },
         "readinessProbe": {
             **_check(readiness, ready, port),

@@ -99,7 +99,8 @@ def _probes(spec: LLMServiceSpec) -> dict[str, Any]:
     readiness = spec.probes.readiness
     return {
         # The serving container starts when this has passed.
-        "startupProbe": asked(names.LIVE_PATH) | {"periodSeconds": 1, "failureThreshold": 60},
+        "startupProbe": asked(names.LIVE_PATH)
+        | {"periodSeconds": 1, "failureThreshold": 60, "terminationGracePeriodSeconds": 10},
         "readinessProbe": asked(names.READY_PATH)
         | {
             "periodSeconds": (readiness and readiness.period_seconds) or 2,

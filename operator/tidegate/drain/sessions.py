@@ -158,7 +158,9 @@ class Sessions:
             if deadline is not None and self._now() >= deadline - order.flush_seconds - 1:
                 return
             if self._now() - began >= LATE_SECONDS and order.uid not in self.troubles:
-                self._failed(key, order.uid, PodTrouble("not-withdrawn", "it is still in an EndpointSlice"))
+                self._failed(
+                    key, order.uid, PodTrouble("not-withdrawn", "it is in an EndpointSlice, or they cannot be read")
+                )
                 self._wake(key)
             await asyncio.sleep(pause)
             pause = min(pause * 2, SLOWEST_POLL)
