@@ -114,7 +114,7 @@ class Admin:
 
     async def _readyz(self, connection: Connection, request: Request) -> None:
         wrong = self._service.misbehaviour
-        flapped = "flap" in wrong and self._probed // FLAP_PROBES % 2 == 1
+        flapped = "flap" in wrong and self._probed % FLAP_PROBES > 0
         self._probed += 1
         ready = self._service.contract.state is State.SERVING and "never-ready" not in wrong and not flapped
         await connection.answer(200 if ready else 503, {"state": self._service.contract.state.value})

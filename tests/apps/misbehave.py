@@ -8,8 +8,9 @@ WITHOUT_VALUE = frozenset({
     "stall-streams", "exit-on-sigterm",
 })  # fmt: skip
 WITH_SECONDS = frozenset({"crash-after", "slow-start"})
-FLAP_PROBES = 3
-"""`flap` is ready for so many probes and then not for as many, however far apart a busy kubelet sends them."""
+FLAP_PROBES = 4
+"""`flap` is ready for one probe out of so many. By the others a kubelet is sure to notice, and between two that are
+good it cannot have been Ready for long, however far apart a busy one sends them."""
 FALLS_FROM = 1_000_000
 
 
