@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from dataclasses import dataclass
 
 CONNECT_SECONDS = 10.0
@@ -67,6 +67,11 @@ class Client:
             if not (whole and self._keep_alive and self._headers.get("connection", "").lower() != "close"):
                 self.close()
 
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Those of the last answer, in lower case."""
+        return self._headers
+
     def close(self) -> None:
         if self._open is not None:
             self._open[1].close()
@@ -78,6 +83,14 @@ class Client:
             self.close()
         exchange.reused = self._open is not None
         reader, writer = self._open = self._open or await self._connect()
+        try:
+            writer.write(self._request(exchange, stream))
+            await writer.drain()
+        except ConnectionError:
+            raise Refused("reset-before-response") from None
+        return reader
+
+    def _request(self, exchange: Exchange, stream: bool) -> bytes:
         body = json.dumps({
             "model": "numbers", "stream": stream, "max_tokens": exchange.expected,
             "messages": [{"role": "user", "content": "count"}], "tidegate_test": {"rate": exchange.rate},
@@ -88,12 +101,7 @@ class Client:
             f"X-Request-Id: {exchange.id}\r\nConnection: {'keep-alive' if self._keep_alive else 'close'}\r\n"
             f"Content-Length: {len(body)}\r\n\r\n"
         )
-        try:
-            writer.write(head.encode() + body)
-            await writer.drain()
-        except ConnectionError:
-            raise Refused("reset-before-response") from None
-        return reader
+        return head.encode() + body
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         try:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, urlsplit
 
 MAX_HEAD_BYTES = 64 * 1024
-MAX_BODY_BYTES = 8 * 1024 * 1024
+MAX_BODY_BYTES = 64 * 1024 * 1024
 LINGER_SECONDS = 1.0
 SEND_BUFFER_BYTES = 64 * 1024
 REASONS = {
@@ -109,15 +109,16 @@ class Connection:
             raise BadRequestError(f"the body cannot be read: {error}") from None
 
     async def _chunks(self) -> bytes:
-        body = b""
+        parts, length = [], 0
         while size := int((await self.reader.readuntil(b"\r\n")).split(b";")[0], 16):
-            if len(body) + size > MAX_BODY_BYTES:
+            length += size
+            if length > MAX_BODY_BYTES:
                 raise BadRequestError("the body is too long")
-            body += await self.reader.readexactly(size)
+            parts.append(await self.reader.readexactly(size))
             await self.reader.readexactly(2)
         while await self.reader.readuntil(b"\r\n") != b"\r\n":
             pass
-        return body
+        return b"".join(parts)
 
     async def answer(
         self, status: int, body: object, *, close: bool = False, headers: Mapping[str, str] | None = None
