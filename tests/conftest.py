@@ -4,6 +4,12 @@ import os
 import sys
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says nothing on a shared machine. In CI Hypothesis has a profile of its own, without a limit.
+settings.register_profile("patient", deadline=None)
+if "CI" not in os.environ:
+    settings.load_profile("patient")
 
 _skipped: list[str] = []
 
