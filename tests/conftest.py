@@ -6,7 +6,7 @@ import sys
 import pytest
 from hypothesis import settings
 
-# How long an example takes says nothing on a shared machine. In CI Hypothesis has a profile of its own, without a limit.
+# How long an example takes says nothing on a shared machine. In CI Hypothesis has a profile of its own for that.
 settings.register_profile("patient", deadline=None)
 if "CI" not in os.environ:
     settings.load_profile("patient")
