@@ -16,7 +16,7 @@ WITH_CLUSTER := trap 'test -n "$${KEEP:-}" || dev/cluster down' EXIT; dev/cluste
 IMAGES := dev/image operator; dev/image gateway; dev/image testapp
 LONG_IMAGES := $(IMAGES); dev/image engine
 
-.PHONY: help setup machine lint format test test-fast test-cluster test-long lane-llama-server demo mutants bench-operator bench-gateway images clean lock
+.PHONY: help setup machine lint format test test-fast test-cluster test-long lane-llama-server lane-vllm demo mutants bench-operator bench-gateway images clean lock
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
@@ -65,6 +65,10 @@ lane-llama-server: setup ## the unmodified llama-server at LLAMA_SERVER=PATH beh
 	@test -x "$(LLAMA_SERVER)" || { echo "LLAMA_SERVER must be the path of a llama-server program" >&2; exit 2; }
 	$(WITH_CLUSTER); $(LONG_IMAGES); dev/image llama-server --program "$(LLAMA_SERVER)" $(if $(LLAMA_ROOT),--root "$(LLAMA_ROOT)"); \
 	dev/cluster exec $(PYTEST) tests/cluster/lane_llama_server.py
+
+lane-vllm: setup ## vLLM of the environment at VLLM=DIR behind the gateway, on the CPU and without Kubernetes
+	@test -x "$(VLLM)/bin/vllm" || { echo "VLLM must be the directory of an environment that has vLLM" >&2; exit 2; }
+	"$(VLLM)/bin/python" dev/lane-vllm
 
 demo: setup ## a rollout under load to look at; KEEP=1 keeps the cluster
 	@$(WITH_CLUSTER); $(IMAGES); dev/demo
