@@ -165,6 +165,9 @@ def kube_proxy(kubeconfig_path: Path, node: Node) -> str:
             "hostnameOverride": node.name,
             "clientConnection": {"kubeconfig": str(kubeconfig_path)},
             "conntrack": {"maxPerCore": 0},
+            # A second by default: a withdrawal right after a new pod's Ready then waits for most of the tests'
+            # propagation time, which is a second too.
+            "iptables": {"minSyncPeriod": "100ms"},
         },
         indent=2,
     )
