@@ -194,3 +194,14 @@ def test_a_refused_write_that_is_not_wanted_any_more_stalls_nothing() -> None:
         world.edit(image="app:v1")
         world.until(lambda: world.condition("Stalled")["status"] == "False")
         world.settle()
+
+
+def test_a_status_that_says_nothing_new_is_not_written_again(world: World) -> None:
+    standing(world)
+    world.edit(maxSurge="many")
+    world.until(lambda: world.condition("Stalled")["reason"] == "InvalidSpec")
+    written = len(world.sent)
+    for number in range(5):
+        world.annotate(LLM_SERVICES, "chat", note=str(number))
+        world.run(40)
+    assert world.sent[written:] == []
