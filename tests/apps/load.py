@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 from apps.check import Client, Cut, Exchange, Refused, Target
 
 PAUSE_AFTER_REFUSAL_SECONDS = 0.25
+IN_A_ROW = 5
 
 
 @dataclass(slots=True)
@@ -68,6 +69,20 @@ class Load:
         self._begun = time.monotonic()
         self._run = f"{options.tag or 'load'}-{self._random.getrandbits(32):08x}-{int(time.time())}"
         self.stop = asyncio.Event()
+
+    async def reach(self, patience: float) -> None:
+        """Connect until it works several times in a row, at most so long: Ready comes before a node's routes follow."""
+        for url in map(urlsplit, self._options.url):
+            end, well = time.monotonic() + patience, 0
+            while well < IN_A_ROW and time.monotonic() < end and not self.stop.is_set():
+                try:
+                    async with asyncio.timeout(5):
+                        _, writer = await asyncio.open_connection(url.hostname, url.port or 80)
+                    writer.close()
+                    well += 1
+                except OSError:
+                    well = 0
+                await self._pause(0.1)
 
     async def run(self) -> None:
         """Everything, within the budget; what still runs then is reported as abandoned."""
@@ -217,6 +232,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--idle-timeout", type=float, default=30.0, help="a stream silent for so long is cut: stalled")
     add("--budget", type=float, default=3600.0, help="seconds after which everything is given up")
     add("--progress", type=float, default=5.0, help="seconds between progress lines")
+    add("--patience", type=float, default=0.0, help="seconds to wait before all until connections are taken")
     add("--seed", type=int, default=1)
     add("--tag", default="")
     add("--out", help="append the lines to this file as well")
@@ -234,6 +250,7 @@ async def main() -> int:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, load.stop.set)
+        await load.reach(options.patience)
         await load.run()
     return 0
 

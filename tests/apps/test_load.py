@@ -172,6 +172,20 @@ async def test_a_closed_loop_to_its_total(tmp_path: Path) -> None:
         assert len(out.read_text().splitlines()) == 13
 
 
+async def test_with_patience_it_begins_when_connections_are_taken(tmp_path: Path) -> None:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    options = ("--streams", "2", "--seconds", "0.1-0.2", "--rate", "50", "--total", "4")
+    _, hasty = await run(port, *options)
+    assert (hasty["complete"], hasty["refused"]) == (0, 4)
+    patient = asyncio.create_task(run(port, *options, "--patience", "60"))
+    await asyncio.sleep(1)
+    async with server(tmp_path, PORT=str(port)):
+        _, summary = await patient
+    assert (summary["complete"], summary["refused"]) == (4, 0)
+
+
 async def test_an_open_loop_against_a_draining_server_counts_refusals(tmp_path: Path) -> None:
     async with server(tmp_path) as s:
         await s.drain(propagationSeconds=0)
