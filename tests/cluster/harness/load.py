@@ -36,7 +36,8 @@ class LoadResult:
 class Load:
     """Streams to http://ClusterIP of a Service from `start` to `stop`, or as `options` of apps.load say otherwise.
 
-    With `pod_ips` they go to these pods in turn and to no other, as those of a router that has chosen them.
+    With `services` they go to these in turn. With `pod_ips` they go to these pods in turn and to no other, as those of
+    a router that has chosen them.
     """
 
     namespace: Namespace
@@ -45,6 +46,7 @@ class Load:
     seconds: str = "2-8"
     rate: float = 5
     options: tuple[str, ...] = ()
+    services: tuple[str, ...] = ()
     pod_ips: tuple[str, ...] = ()
     name: str = field(default_factory=lambda: f"load-{secrets.token_hex(3)}")
 
@@ -59,7 +61,8 @@ class Load:
 
     def start(self) -> Self:
         pinned = tuple(f"http://{ip}:8000" for ip in self.pod_ips)
-        urls = pinned or (f"http://{self.namespace.cluster_ip(self.service)}:80",)
+        services = self.services or (self.service,)
+        urls = pinned or tuple(f"http://{self.namespace.cluster_ip(name)}:80" for name in services)
         container = {
             "name": "load",
             "imagePullPolicy": "IfNotPresent",
