@@ -4,6 +4,7 @@ import math
 from itertools import pairwise
 from random import Random
 
+from simulation.stories import well_known
 from simulation.world import NAMESPACE, World
 from tidegate.api import names
 from tidegate.cluster.drain_times import KEY, name_of
@@ -141,13 +142,7 @@ def test_with_roll_on_drift_a_stale_grace_period_rolls_the_pods_once() -> None:
 
 def test_status_promises_when_a_drain_and_its_rollout_end() -> None:
     with World(12) as world:
-        world.create(replicas=2)
-        world.settle()
-        for number in range(2, 16):
-            for pod in world.pods():
-                world.load(pod, 45.0)
-            world.edit(image=f"app:v{number}")
-            world.settle()
+        well_known(world)
         for pod in world.pods():
             world.load(pod, 45.0)
         world.edit(image="app:v99")

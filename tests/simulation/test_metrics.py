@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from simulation.stories import well_known
 from simulation.world import NAMESPACE, World
 from tidegate.api import names
 from tidegate.cluster.port import LLM_SERVICES, PODS, Object
@@ -138,13 +139,7 @@ def test_how_late_requests_still_came_to_withdrawn_pods_is_counted(world: World)
 
 
 def test_when_drain_and_rollout_will_be_over_is_shown_as_a_time_that_waiting_does_not_move(world: World) -> None:
-    world.create(replicas=2)
-    world.settle()
-    for number in range(2, 16):
-        for pod in world.pods():
-            world.load(pod, 45.0)
-        world.edit(image=f"app:v{number}")
-        world.settle()
+    well_known(world)
     assert value(world, "drain_eta_timestamp_seconds", estimate="likely") is None
     assert value(world, "rollout_eta_timestamp_seconds", estimate="likely") is None
     for pod in world.pods():

@@ -216,10 +216,10 @@ class View:
         if pod.gateway is not None and not pod.gateway.running:
             return "its gateway does not run, and whatever came through it ended with it"
         reading = self.s.readings.get(pod.uid)
-        said = reading is not None and reading.state == "starting" and self.s.now - reading.at <= 1
+        if pod.ready or reading is None or reading.state != "starting" or self.s.now - reading.at > 1:
+            return ""
         # An engine that has closed its port may still generate.
-        said = said and reading is not None and reading.in_flight == 0
-        return "it says that it is still starting" if said and not pod.ready else ""
+        return "it says that it is still starting" if reading.in_flight == 0 else ""
 
     @cached_property
     def failing(self) -> list[Pod]:
