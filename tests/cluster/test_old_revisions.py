@@ -44,6 +44,8 @@ def test_where_nothing_runs_the_fix_rolls_at_once_and_says_why(
         eventually("it is Stalled", lambda: is_stalled(service))
     else:
         eventually("they can be asked", lambda: len(namespace.logs.find("listening")) == 2)
+        # The operator knows of a container what the kubelet says, which is later than the container's own word.
+        eventually("the kubelet says that they run", lambda: all(map(runs, service.pods())))
     watched = record(service.labels)
     service.apply(env=SLOW, tag="v2", more={})
     service.wait_settled()
@@ -60,6 +62,11 @@ def test_where_nothing_runs_the_fix_rolls_at_once_and_says_why(
 
 def names_of(service: Service) -> list[str]:
     return [pod["metadata"]["name"] for pod in service.pods()]
+
+
+def runs(pod: Object) -> bool:
+    statuses = pod["status"].get("containerStatuses") or []
+    return bool(statuses) and all("running" in status["state"] for status in statuses)
 
 
 def is_stalled(service: Service) -> bool:

@@ -163,8 +163,7 @@ def assert_recovered(story: Story, result: LoadResult, broken: set[str]) -> None
     assert story.old <= set(watched.drained_pods())
     evidence = [story.service.namespace.logs.drain_evidence(pod) for pod in story.old]
     assert any(each.held for each in evidence), evidence
-    # Of the revision that is given up, a pod counts as available in the moments in which it is Ready.
-    watched.assert_bounds(serving=REPLICAS - way.unavailable - way.serves, standing=REPLICAS + 1)
+    watched.assert_bounds(serving=REPLICAS - way.unavailable, standing=REPLICAS + 1)
     if story.way is WAYS["crashing"]:
         # It served for a moment, and what a process takes with it when it crashes nobody can save.
         assert {line["pod"] for line in result.failures} <= broken | {None}

@@ -143,7 +143,12 @@ def may_work(s: Snapshot, pod: Pod) -> bool:
 def never_below_replicas_minus_max_unavailable(s: Snapshot, decided: Plan) -> None:
     view = decided.view
     lost = [p for p in view.available if p.uid in taken(decided)]
-    assert not lost or len(view.available) - len(lost) >= view.amounts.replicas - view.amounts.unavailable
+    least = view.amounts.replicas - view.amounts.unavailable
+    assert not lost or len(view.available) - len(lost) >= least
+    left = [p for p in view.serving if p.uid not in taken(decided)]
+    # Whoever holds no work goes in any case.
+    left += [p for p in view.serving if p.uid in taken(decided) and view.holds_no_work(p)]
+    assert len(left) == len(view.serving) or len(left) >= least
 
 
 def never_above_replicas_plus_max_surge(s: Snapshot, decided: Plan) -> None:

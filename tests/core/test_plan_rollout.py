@@ -158,6 +158,39 @@ def test_a_new_pod_counts_only_after_it_was_ready_for_min_ready_seconds():
     ]
 
 
+SLOW = {"replicas": 2, "rollout": {"minReadySeconds": 30}}
+
+
+def test_a_flapping_pod_of_an_abandoned_revision_counts_for_nobody():
+    """It goes itself, since it holds the place of the new one, and no other goes on its account."""
+    flapping = serving("v2-1", ready_since=NOW - 3)
+    s = story("v3", *several("v1", 2), flapping, counts={"v3": 0}, spec=SLOW)
+    assert told(s) == ["withdraw v2-1 (Rollout)"]
+    steady = story("v3", *several("v1", 2), serving("v2-1"), counts={"v3": 0}, spec=SLOW)
+    assert told(steady) == ["withdraw v1-1 (Rollout)"], "one that counts has no less to say than the others"
+
+
+def test_a_flapping_pod_goes_too_once_the_new_revision_stands():
+    flapping = serving("v2-1", ready_since=NOW - 3)
+    assert told(story("v3", serving("v1-1"), flapping, serving("v3-1"), spec=SLOW)) == ["withdraw v2-1 (Rollout)"]
+
+
+def test_a_flapping_pod_stays_where_it_is_one_of_those_that_serve():
+    flapping = serving("v2-1", ready_since=NOW - 3)
+    down = unready("v1-2", unready_since=NOW - 3)
+    assert told(story("v3", serving("v1-1"), down, flapping, counts={"v3": 0}, spec=SLOW)) == []
+
+
+def test_old_pods_that_have_just_recovered_are_waited_for():
+    """A new one that has not proven itself either is no reason to let one of them go."""
+    blinked = several("v1", 2, ready_since=NOW - 20)
+    fresh = story("v2", *blinked, serving("v2-1", ready_since=NOW - 10), spec=SLOW)
+    assert told(fresh) == []
+    assert plan(fresh).requeue_after == pytest.approx(10, abs=0.1)
+    # One that has proven itself is: two serve beside it, and two are wanted.
+    assert told(story("v2", *blinked, serving("v2-1"), spec=SLOW)) == ["withdraw v1-1 (Rollout)"]
+
+
 @pytest.mark.parametrize(
     "broken", [crashing("v2-1"), waiting("v2-1"), homeless("v2-1"), starting("v2-1"), unready("v2-1")],
     ids=["crash loop", "no image", "no node", "starting", "not ready"],

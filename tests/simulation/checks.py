@@ -105,6 +105,16 @@ class Checks:
         if count < floor:
             name = pod["metadata"]["name"]
             self.note(f"{name} was withdrawn: {count} pods serve, {floor} must (replicas - maxUnavailable)")
+        least = basis.spec.rollout.min_ready_seconds
+        steady = {p.uid: p.ready_since + least for p in basis.pods if p.uid in believed and p.ready_since is not None}
+        if steady.get(pod["metadata"]["uid"], basis.now + 1) > basis.now:
+            return
+        # One that counted goes: the others that serve have to count too, in minReadySeconds of their own.
+        now = self._server.now()
+        fresh = {uid for uid in believed - self._ours[is_rival(self._writer)] if steady.get(uid, now + 1) > now}
+        if count - len(fresh) < floor:
+            name = pod["metadata"]["name"]
+            self.note(f"{name} was withdrawn: {len(fresh)} of the {count} that serve have only just become Ready")
 
     def _drained(self, old: Object, new: Object) -> None:
         """Invariant 1: `drained` is said of a pod without work, of one whose budget is spent, or of one let go."""

@@ -112,6 +112,35 @@ def test_a_revision_that_turns_not_ready_within_min_ready_seconds_takes_no_old_p
     assert by_outcome(world) == {("app:v1", "Drained"): 3}
 
 
+def test_a_flapping_revision_that_is_given_up_costs_no_serving_pod(world: World) -> None:
+    """It is Ready for a moment at a time, and never for as long as minReadySeconds asks."""
+    standing(world, replicas=2, minReadySeconds=20)
+    world.edit(image="app:v2")
+    world.until(lambda: world.ready_pods(image="app:v2"))
+    # By its work it would be the last of the three to go.
+    world.load(world.pods(image="app:v2")[0], *[90.0] * 60)
+    flapping = world.pods(image="app:v2")[0]["metadata"]["uid"]
+
+    def flap() -> None:
+        if flapping in world.kubelet.runs and world.pods(image="app:v2", state=names.SERVING):
+            healthy = not world.ready_pods(image="app:v2")
+            world.kubelet.sicken(flapping, healthy=healthy)
+            world.loop.call_later(4.0, flap)
+
+    flap()
+    world.run(60)
+    assert world.outcomes() == []
+    world.edit(image="app:v3")
+    fewest = 3
+    while world.missing() is not None:
+        world.run(0.25)
+        steady = [p for p in world.ready_pods(state=names.SERVING) if p["metadata"]["uid"] != flapping]
+        fewest = min(fewest, len(steady))
+    assert fewest == 2
+    assert by_outcome(world) == {("app:v1", "Drained"): 2, ("app:v2", "Drained"): 1}
+    assert nothing_cut(world)
+
+
 def test_time_spent_draining_does_not_count_against_the_progress_deadline(world: World) -> None:
     loaded(world, 300.0, progressDeadlineSeconds=60)
     world.edit(image="app:v2")

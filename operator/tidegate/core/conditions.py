@@ -191,6 +191,10 @@ def _next(view: View) -> str:
     if released:
         return f"Pod {by_age(released)[0].name} is drained and about to be deleted"
     if any(p.revision != revision for p in view.serving) and len(view.available) <= view.amounts.least_serving:
+        fresh = [p for p in view.serving if p.uid not in view.available_uids]
+        if fresh:
+            least = view.s.spec.rollout.min_ready_seconds
+            return f"Waiting for pod {by_age(fresh)[0].name} to stay Ready for minReadySeconds ({least} s)"
         return f"{len(view.available)} pods serve and as many are needed, so no old pod goes before a new one serves"
     return "The next step follows"
 

@@ -73,7 +73,7 @@ def plan(s: Snapshot) -> Plan:
 def _wake(draft: Draft) -> None:
     view = draft.view
     least = view.s.spec.rollout.min_ready_seconds
-    for pod in view.target_pods:
+    for pod in view.alive:
         if pod.ready_since is not None and view.s.now - pod.ready_since < least:
             draft.wake.append(pod.ready_since + least - view.s.now + 0.05)
     draft.wake.extend(rest + 0.05 for rest in lateness.wakes(view))

@@ -27,13 +27,15 @@ class Candidates:
     """Hold no work: they go at once."""
     unready: tuple[Pod, ...]
     """Take no traffic, may still work."""
+    unsteady: tuple[Pod, ...]
+    """Take traffic, and have not been Ready for long enough that anybody counts on them."""
     serving: tuple[Pod, ...]
     starting: tuple[Pod, ...] = ()
     """Said when they were last asked that they are starting: they hold no work if that is still so."""
 
     @property
     def asked(self) -> tuple[Pod, ...]:
-        return self.unready + self.serving
+        return self.unready + self.unsteady + self.serving
 
 
 def outgoing(view: View) -> list[Candidates]:
@@ -58,7 +60,7 @@ def surplus_while_paused(view: View) -> Candidates:
 
 
 def _sort(view: View, reason: DrainReason, pods: Iterable[Pod]) -> Candidates:
-    empty, unready, serving, starting = [], [], [], []
+    empty, unready, unsteady, serving, starting = [], [], [], [], []
     for pod in pods:
         if view.holds_no_work(pod):
             empty.append(pod)
@@ -68,11 +70,13 @@ def _sort(view: View, reason: DrainReason, pods: Iterable[Pod]) -> Candidates:
             # A readiness that flaps for a moment is no reason to take a pod away.
             if pod.unready_since is None or view.s.now - pod.unready_since >= UNREADY_SECONDS:
                 unready.append(pod)
+        elif reason is DrainReason.ROLLOUT and pod.uid not in view.available_uids:
+            unsteady.append(pod)
         else:
             serving.append(pod)
     # Of an abandoned revision first: the newest have the least to lose.
     unready.sort(key=lambda p: (-p.created, p.name))
-    return Candidates(reason, tuple(empty), tuple(unready), tuple(serving), tuple(starting))
+    return Candidates(reason, tuple(empty), tuple(unready), tuple(unsteady), tuple(serving), tuple(starting))
 
 
 def questions(view: View, pods: Iterable[Pod]) -> tuple[Question, ...]:

@@ -137,14 +137,12 @@ class View:
 
     @cached_property
     def available(self) -> list[Pod]:
-        """Serving pods that count: one of the new revision has to have stayed Ready for minReadySeconds."""
+        """Serving pods that count: each has stayed Ready for minReadySeconds, of whichever revision it is.
+
+        Else a pod of a revision that is given up would count in each moment in which it flaps to Ready.
+        """
         least = self.s.spec.rollout.min_ready_seconds
-        new = self.target.revision if self.target else None
-        return [
-            p
-            for p in self.serving
-            if p.revision != new or (p.ready_since is not None and self.s.now - p.ready_since >= least)
-        ]
+        return [p for p in self.serving if p.ready_since is not None and self.s.now - p.ready_since >= least]
 
     @cached_property
     def available_uids(self) -> frozenset[str]:

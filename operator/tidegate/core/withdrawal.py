@@ -51,16 +51,11 @@ def release_empty(draft: Draft, group: victims.Candidates, limit: int) -> int:
 def withdraw(draft: Draft, group: victims.Candidates, limit: int, spare: int) -> int:
     """Begin drains; returns how many serving pods that takes."""
     view = draft.view
-    unready = min(_unready_allowed(view, group), limit)
-    serving = min(max(spare, 0), limit - min(unready, len(group.unready)), len(group.serving))
-    if group.reason is DrainReason.ROLLOUT and (view.failing or view.held):
-        serving = 0
-    if view.s.locks_missing:
-        busy = len(view.draining)
-        unready, serving = (min(unready, 1 - busy), 0) if group.unready else (0, min(serving, 1 - busy))
-    if unready <= 0 and serving <= 0:
+    counts = _allowed(view, group, limit, spare)
+    if max(counts) <= 0:
         return 0
-    asked = group.unready * (unready > 0) + group.serving * (serving > 0)
+    kinds = (group.unready, group.unsteady, group.serving)
+    asked = [p for pods, count in zip(kinds, counts, strict=True) if count > 0 for p in pods]
     open_questions = victims.questions(view, asked)
     draft.questions.extend(q for q in open_questions if q not in draft.questions)
     if not victims.reachable(view):
@@ -74,10 +69,30 @@ def withdraw(draft: Draft, group: victims.Candidates, limit: int, spare: int) ->
         return 0
     if open_questions:
         return 0
-    chosen = list(group.unready[: max(unready, 0)]) + victims.choose(view, group.serving, max(serving, 0))
+    unready, unsteady, serving = counts
+    chosen = [
+        *group.unready[:unready],
+        *victims.choose(view, group.unsteady, unsteady),
+        *victims.choose(view, group.serving, serving),
+    ]
     for pod in chosen:
         draft.actions.append(Withdraw(pod.name, pod.uid, drains.begin(view, pod, group.reason), pod.version))
-    return sum(p.ready for p in chosen)
+    return sum(p.uid in view.available_uids for p in chosen)
+
+
+def _allowed(view: View, group: victims.Candidates, limit: int, spare: int) -> tuple[int, int, int]:
+    """How many of the unready, the unsteady and the serving ones may go now; none is below 0."""
+    unready = min(_unready_allowed(view, group), limit)
+    unsteady = min(_unsteady_allowed(view, group, unready), limit - unready)
+    serving = min(spare, limit - unready - unsteady, len(group.serving))
+    if group.reason is DrainReason.ROLLOUT and (view.failing or view.held):
+        unsteady = serving = 0
+    if view.s.locks_missing:
+        rest = 1 - len(view.draining)
+        unready = min(unready, rest)
+        unsteady = min(unsteady, rest - unready)
+        serving = min(serving, rest - unready - unsteady)
+    return max(unready, 0), max(unsteady, 0), max(serving, 0)
 
 
 def _unready_allowed(view: View, group: victims.Candidates) -> int:
@@ -86,11 +101,31 @@ def _unready_allowed(view: View, group: victims.Candidates) -> int:
     Before that only as many as maxUnavailable allows, and those beyond what is wanted at all: else a pod of an
     abandoned revision that never became Ready would hold the place of the next one for ever.
     """
-    slots = max(view.amounts.slots - len(view.draining), 0)
     if group.reason is not DrainReason.ROLLOUT:
         return len(group.unready)
-    if not view.failing and any(p.uid in view.available_uids for p in view.target_pods):
-        return min(slots, len(group.unready))
-    staying = sum(view.staying(d) for d in view.old_deployments)
-    beyond = staying - view.amounts.replicas
-    return min(max(view.amounts.unavailable - len(view.draining), beyond, 0), len(group.unready))
+    allowed = max(view.amounts.unavailable - len(view.draining), _beyond(view))
+    return max(min(_slots(view) if _stands(view) else allowed, len(group.unready)), 0)
+
+
+def _unsteady_allowed(view: View, group: victims.Candidates, unready: int) -> int:
+    """Ready pods that nobody counts on go as NotReady ones do, and as many as are needed serve without them.
+
+    One that flaps is never NotReady for long enough to be lost, nor Ready for long enough to be available: it would
+    hold its place for ever.
+    """
+    allowed = (_slots(view) if _stands(view) else _beyond(view)) - unready
+    serving = sum(p.uid in view.available_uids for p in view.target_pods) + len(group.unsteady) + len(group.serving)
+    return max(min(allowed, serving - view.amounts.least_serving, len(group.unsteady)), 0)
+
+
+def _stands(view: View) -> bool:
+    return not view.failing and any(p.uid in view.available_uids for p in view.target_pods)
+
+
+def _slots(view: View) -> int:
+    return view.amounts.slots - len(view.draining)
+
+
+def _beyond(view: View) -> int:
+    """Pods of old revisions that stay, beyond what is wanted at all."""
+    return sum(view.staying(d) for d in view.old_deployments) - view.amounts.replicas
