@@ -33,6 +33,10 @@ def raw_spec(template: Object, **changes: Any) -> dict[str, Any]:
     return {"replicas": 2, "port": "http", "template": template, "drain": drain, **changes}
 
 
+LINGERING = {"drain": raw_spec({})["drain"] | {"propagationSeconds": 10}}
+"""A pod that is stopped before its drain takes so long to end: whoever looks at it meanwhile may be late by seconds."""
+
+
 @dataclass(slots=True)
 class Revision:
     """One revision's Deployment, and the LLMService it belongs to."""

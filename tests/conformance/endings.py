@@ -1,6 +1,6 @@
 """How things end: the garbage collector, orphans, and a namespace that goes."""
 
-from conformance.children import gone, look, make_budget, make_revision, make_routes, make_service, pretend
+from conformance.children import LINGERING, gone, look, make_budget, make_revision, make_routes, make_service, pretend
 from conformance.kubernetes import Kubernetes, eventually, refused
 from conformance.rows import Rows
 from tidegate.api import names
@@ -78,9 +78,11 @@ async def _(k8s: Kubernetes) -> None:
     "an LLMService deleted as an orphan's parent leaves its children, without an owner", "cluster.gather:orphaned"
 )
 async def _(k8s: Kubernetes) -> None:
-    made = await make_revision(k8s, 1)
+    made = await make_service(k8s)
+    # Before the others: a child that the garbage collector has not heard of yet it collects instead.
     await _secret(k8s, made.owner)
-    (pod,) = await made.pods()
+    await made.apply(made.body(1))
+    (pod,) = await made.have(1)
     await k8s.delete(LLM_SERVICES, k8s.name, propagationPolicy="Orphan")
 
     await _ended(k8s)
@@ -141,7 +143,7 @@ async def _(k8s: Kubernetes) -> None:
 )
 async def _(k8s: Kubernetes) -> None:
     there = await k8s.elsewhere()
-    made = await make_revision(there, 1, "prompt")
+    made = await make_revision(there, 1, "prompt", **LINGERING)
     (pod,) = await made.running(1)
     await there.delete(NAMESPACES, there.namespace)
     live = await there.cluster.get(NAMESPACES, None, there.namespace)

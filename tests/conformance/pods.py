@@ -2,7 +2,7 @@
 
 import asyncio
 
-from conformance.children import delete, gone, look, make_revision, make_service, seal
+from conformance.children import LINGERING, delete, gone, look, make_revision, make_service, seal
 from conformance.kubernetes import Kubernetes, eventually, for_a_while
 from conformance.rows import Rows
 from tidegate.api import names
@@ -174,7 +174,7 @@ async def _(k8s: Kubernetes) -> None:
 
 @ROWS.row("a pod that is deleted gets its own grace, still runs, and is gone in the end", "core.model:Pod.alive")
 async def _(k8s: Kubernetes) -> None:
-    made = await make_revision(k8s, 1, "prompt")
+    made = await make_revision(k8s, 1, "prompt", **LINGERING)
     (pod,) = await made.running(1)
     await seal(k8s, pod)
     await delete(k8s, pod)
@@ -187,7 +187,7 @@ async def _(k8s: Kubernetes) -> None:
 
 @ROWS.row("a second delete of a terminating pod changes nothing", "cluster.execute:Executor._delete_pod")
 async def _(k8s: Kubernetes) -> None:
-    made = await make_revision(k8s, 1, "prompt")
+    made = await make_revision(k8s, 1, "prompt", **LINGERING)
     (pod,) = await made.running(1)
     await seal(k8s, pod)
     await delete(k8s, pod)
@@ -208,7 +208,7 @@ async def _(k8s: Kubernetes) -> None:
 @ROWS.row("a serving pod that is let go by its release is replaced while it still terminates", "core.view:View.lost")
 async def _(k8s: Kubernetes) -> None:
     heard = await k8s.watch(PODS)
-    made = await make_revision(k8s, 1, "prompt")
+    made = await make_revision(k8s, 1, "prompt", **LINGERING)
     (pod,) = await made.running(1)
     name = pod["metadata"]["name"]
     await k8s.merge(PODS, name, {"metadata": {"annotations": {names.RELEASE: "its node burns"}}})

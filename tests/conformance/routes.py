@@ -1,6 +1,9 @@
 """EndpointSlices: when a pod is in one, and when it has left."""
 
+from typing import Any
+
 from conformance.children import (
+    LINGERING,
     Revision,
     gone,
     look,
@@ -41,8 +44,8 @@ BAD = {"ready": False, "serving": False, "terminating": False}
 GOING = {"ready": False, "serving": True, "terminating": True}
 
 
-async def _routed(k8s: Kubernetes, count: int) -> tuple[Revision, list[Object]]:
-    made = await make_revision(k8s, count, "prompt")
+async def _routed(k8s: Kubernetes, count: int, **changes: Any) -> tuple[Revision, list[Object]]:
+    made = await make_revision(k8s, count, "prompt", **changes)
     await make_routes(made)
     return made, await made.running(count)
 
@@ -85,7 +88,7 @@ async def _(k8s: Kubernetes) -> None:
 
 @ROWS.row("a serving pod that terminates stays in the slices, as terminating", ABSENT)
 async def _(k8s: Kubernetes) -> None:
-    made, (pod,) = await _routed(k8s, 1)
+    made, (pod,) = await _routed(k8s, 1, **LINGERING)
     name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
     await _become(k8s, k8s.name, {uid: GOOD})
     await k8s.merge(PODS, name, {"metadata": {"annotations": {names.RELEASE: "its node burns"}}})
