@@ -12,7 +12,7 @@ from cluster.harness.load import Load
 from cluster.harness.operator import Operator
 from cluster.harness.record import MakeRecord, state
 from cluster.harness.service import Namespace, Service
-from cluster.test_evictions import evict
+from cluster.test_evictions import evict_allowed
 from cluster.test_operator_restarts import kill_at
 from tidegate.api import names
 from tidegate.api.conditions import Outcome
@@ -20,7 +20,9 @@ from tidegate.cluster.drain_times import KEY, name_of
 from tidegate.core.drain_times import DrainTimes, load
 
 CONFIG_MAPS = "api/v1/namespaces/{}/configmaps"
-GRACE = {"initialSeconds": 3, "teardownSeconds": 3, "safetySeconds": 2}
+GRACE = {"initialSeconds": 3, "teardownSeconds": 8, "safetySeconds": 2}
+"""A teardown is measured too: declared shorter, a slow machine would outgrow it and make the sum stale once more."""
+DECLARED_SECONDS = 1 + sum(GRACE.values())
 
 
 def config_map(service: Service) -> Object | None:
@@ -48,8 +50,11 @@ def test_a_cut_drain_raises_the_term_and_the_next_revision_carries_it(
     """And nothing rolls for it; an evicted pod then ends its streams, which the declared time would have cut."""
     service = Service(namespace, replicas=2, drain={"budgetSeconds": 14, "grace": GRACE}).apply()
     service.wait_settled()
-    assert graces(service, "v1") == {1 + 3 + 3 + 2}
-    endless = Load(namespace, service.name, streams=6, seconds="600", options=("--total", "6")).start().wait_running()
+    assert graces(service, "v1") == {DECLARED_SECONDS}
+    # To the pods in turn: through the Service, now and then one of the two would get none.
+    ips, options = tuple(pod["status"]["podIP"] for pod in service.pods()), ("--total", "6")
+    endless = Load(namespace, service.name, streams=6, seconds="600", options=options, pod_ips=ips).start()
+    endless.wait_running()
     service.apply(tag="v2")
     service.wait_settled()
     assert endless.wait_done().summary["cutBy"] == {"token": 6}
@@ -65,7 +70,7 @@ def test_a_cut_drain_raises_the_term_and_the_next_revision_carries_it(
     grace = service.status["gracePeriod"]["seconds"]
     assert stale and f"{grace} s" in stale["message"]
     assert grace == sum(term["seconds"] for term in terms(service).values())
-    assert graces(service, "v2") == {9}, "a revision keeps what it was made with"
+    assert graces(service, "v2") == {DECLARED_SECONDS}, "a revision keeps what it was made with"
     # Those of v1 may still terminate.
     eventually("only pods of v2 are left", lambda: len(service.pods()) == 2)
     watched = record(service.labels)
@@ -98,10 +103,10 @@ def assert_described(text: str, service: Service) -> None:
 def evicted_under_load(service: Service, record: MakeRecord) -> Any:
     """Evict a pod that holds streams which last longer than the declared sum but end within the computed one."""
     watched = record(service.labels)
-    load = Load(service.namespace, service.name, streams=12, seconds="9-11").start().wait_running()
+    load = Load(service.namespace, service.name, streams=12, seconds="15-17").start().wait_running()
     pod = service.serving_pod()
     eventually("the pod has streams to lose", lambda: service.namespace.logs.running(pod) >= 4)
-    assert evict(service.namespace, pod).is_success
+    evict_allowed(service.namespace, pod)
     eventually("the evicted pod is gone", lambda: pod not in {p["metadata"]["name"] for p in service.pods()})
     result = load.stop()
     service.wait_settled()
