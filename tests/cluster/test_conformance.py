@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cluster.harness.kubernetes import RealKubernetes
+from cluster.test_crd import await_schema
 from conformance.rows import Row
 from conformance_table import TABLE, title
 from live_api import CHECKOUT, kubectl
@@ -26,6 +27,7 @@ def verdicts(request: pytest.FixtureRequest, policed_namespace: str) -> Iterator
     assert applied.returncode == 0, applied.stderr
     waited = kubectl("wait", "--for=condition=Established", "crd/llmservices.tidegate.dev", "--timeout=120s")
     assert waited.returncode == 0, waited.stderr
+    await_schema()
     asked = [
         item.callspec.params["entry"]
         for item in request.session.items

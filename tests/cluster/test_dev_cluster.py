@@ -87,6 +87,11 @@ class Cluster:
         return found
 
 
+def audited(log: Path) -> list[dict]:
+    """What the API server has logged so far; it may be in the middle of a line."""
+    return [json.loads(line) for line in log.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+
 def surroundings() -> dict[str, list[str]]:
     """What a cluster must leave as it was: the machine's own links, namespaces, mounts and shared directories."""
     directories = ["/sys/class/net", "/run/netns", *FIXED_PATHS]
@@ -161,12 +166,18 @@ def test_an_up_over_a_dead_one_works_and_keeps_secrets_out_of_the_audit_log(clus
     made = cluster.run("kubectl", "create", "secret", "generic", "hidden", f"--from-literal=key={secret}")
     assert made.returncode == 0, made.stderr
     assert cluster.run("kubectl", "create", "deployment", "shown", "--image=tidegate.dev/pause:1").returncode == 0
-    written = [json.loads(line) for line in Path(first["auditLog"]).read_text().splitlines()]
-    ours = {e["objectRef"]["resource"]: e for e in written if e["user"]["username"] == "admin"}
+    log = Path(first["auditLog"])
+
+    def by_admin() -> dict[str, dict]:
+        return {e["objectRef"]["resource"]: e for e in audited(log) if e["user"]["username"] == "admin"}
+
+    # A request is logged when it has been answered.
+    until(lambda: {"secrets", "deployments"} <= by_admin().keys(), "the audit log never showed what was created")
+    ours = by_admin()
     assert ours["secrets"]["level"] == "Metadata"
     assert not {"requestObject", "responseObject"} & set(ours["secrets"])
     assert ours["deployments"]["requestObject"]["metadata"]["name"] == "shown"
-    assert not [e for e in written if e["verb"] in ("get", "list", "watch")]
+    assert not [e for e in audited(log) if e["verb"] in ("get", "list", "watch")]
     until(lambda: "Running" in cluster.run("kubectl", "get", "pods").stdout, "the pod never ran")
     with_pod = cluster.traces()
 

@@ -111,7 +111,8 @@ def _discover(kube: Kube, path: Path, ended: threading.Event) -> None:
     while not ended.wait(0.5):
         try:
             pods = kube.items(PODS.format(_namespace()), labelSelector=selector)
-        except httpx.TransportError:
+        except (httpx.TransportError, AssertionError):
+            # Late or refused, as by an API server that is busy: asked again.
             continue
         targets = [target for pod in pods for target in _targets(pod, endpoint["port"])]
         if targets != written:
