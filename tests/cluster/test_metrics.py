@@ -21,7 +21,6 @@ from cluster.harness.service import Namespace, Service
 from monitoring.shipped import METRIC, alerts, queries
 from tidegate.api import names
 
-OF_OPERATOR = {"TidegateOperatorDown", "TidegateOperatorNotReconciling"}
 ENDLESS = ("--total", "2")
 
 
@@ -53,18 +52,22 @@ def test_a_healthy_rollout_is_shown_and_alerts_nobody(watching: Prometheus, name
     mine = f'{{namespace="{namespace.name}",service="{service.name}"}}'
     drained = f"sum(tidegate_drains_total{mine})"
     eventually("the drains are scraped", lambda: watching.value(drained) == 2)
+    shown = service.status
+    # The last drain is scraped before the end of its rollout, which is another pass of the operator.
+    took = f"tidegate_rollout_seconds{mine}"
+    eventually("the end is scraped", lambda: watching.value(took) == shown["rollout"]["seconds"])
     ended = time.time()
 
-    fired = watching.range(f'ALERTS{{service=~"{service.name}|"}}', began, ended)
-    strange = [labels for labels, _ in fired if labels.get("namespace", namespace.name) == namespace.name]
-    assert strange == []
+    told = [labels for labels, _ in watching.range(f'ALERTS{{service=~"{service.name}|"}}', began, ended)]
+    # A scrape lost on a busy machine makes the operator's own alerts pending at once: of those only what fires counts.
+    ours = [labels for labels in told if labels.get("namespace") == namespace.name]
+    operators = [labels for labels in told if "namespace" not in labels and labels["alertstate"] == "firing"]
+    assert ours + operators == []
     assert watching.broken_rules() == []
     assert (
         watching.value(f'tidegate_drains_total{{outcome="Drained",reason="Rollout",namespace="{namespace.name}"}}') == 2
     )
     assert watching.value(f"tidegate_requests_cut_total{mine}") == 0
-    shown = service.status
-    assert watching.value(f"tidegate_rollout_seconds{mine}") == shown["rollout"]["seconds"]
     assert watching.value(f"tidegate_rollout_bound_seconds{mine}") == shown["rollout"]["boundSeconds"]
     assert watching.value(f"tidegate_grace_period_seconds{mine}") == shown["gracePeriod"]["seconds"]
     assert watching.value(f'tidegate_pods{{state="serving",namespace="{namespace.name}"}}') == 2

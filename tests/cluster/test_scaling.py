@@ -55,11 +55,14 @@ def test_scaling_in_and_out_cuts_nothing(
 def test_scaling_to_zero_and_back_lets_every_stream_end(
     operator: Operator, namespace: Namespace, record: MakeRecord
 ) -> None:
-    """The streams are all begun before: to a service without pods there is nothing to connect to."""
+    """The streams are all begun before: to a service without pods there is nothing to connect to.
+
+    They outlive the withdrawal on a busy machine too, which takes a command and a question to every pod.
+    """
     service = Service(namespace).apply()
     service.wait_settled()
     watched = record(service.labels)
-    once = Load(namespace, service.name, streams=45, seconds="8-12", options=("--total", "45")).start().wait_running()
+    once = Load(namespace, service.name, streams=45, seconds="14-18", options=("--total", "45")).start().wait_running()
     service.scale(0)
     service.wait_settled()
     result = once.wait_done()

@@ -14,7 +14,8 @@ from cluster.harness.service import Namespace, Service
 from tidegate.api import names
 from tidegate.api.conditions import Phase
 
-STREAMS = "3-6"
+STREAMS = "4-8"
+"""So long that of the few that a pod holds when it is withdrawn one all but surely outlives it by two seconds."""
 ANCHOR_SECONDS = "40"
 """So long that a drain is still under way when the next command has been typed, on a busy machine too."""
 

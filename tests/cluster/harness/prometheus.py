@@ -18,8 +18,8 @@ from monitoring.shipped import MONITORING, rules
 from .kube import PODS, Kube, Object, eventually
 
 EVERY = "2s"
-SOONER = "6s"
-"""In place of what an alert has to last: three scrapes, so that one lost on a busy machine fires nothing."""
+SOONER = "10s"
+"""In place of what an alert has to last: five scrapes, so that those lost while a process gets no turn fire nothing."""
 
 
 class Prometheus:
