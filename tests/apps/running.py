@@ -4,9 +4,10 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import sys
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -132,6 +133,16 @@ async def call(
     status, *rest = head.decode().split("\r\n")
     pairs = (line.partition(": ") for line in rest)
     return Answered(int(status.split(" ")[1]), {name.lower(): value for name, _, value in pairs}, body)
+
+
+@contextmanager
+def held_port() -> Iterator[int]:
+    """A port on which nobody listens until a server is told to: given to no other socket meanwhile."""
+    with socket.socket() as holder:
+        # Beside one that only holds it, a server may bind it, as often as it likes.
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        yield int(holder.getsockname()[1])
 
 
 @asynccontextmanager

@@ -22,12 +22,12 @@ async def ask(s: Server, method: str, path: str, headers: Mapping[str, str] | No
 @pytest.mark.parametrize(("kind", "method"), [("blocking-get", "GET"), ("blocking-post", "POST")])
 async def test_a_blocking_call_answers_after_the_last_request(tmp_path: Path, kind: str, method: str) -> None:
     async with foreign(tmp_path, kind) as s:
-        stream = s.stream(10, 20)
+        stream = s.stream(60, 20)
         await s.logged("stream-start")
         assert (await ask(s, method, "/internal/drain")).status == 200
         order = [line["event"] for line in s.events if line["event"] in ("drain-call", "stream-end", "drain-answer")]
         assert order == ["drain-call", "stream-end", "drain-answer"]
-        assert (await stream).tokens == 10
+        assert (await stream).tokens == 60
         other = "POST" if method == "GET" else "GET"
         assert (await ask(s, other, "/internal/drain")).status == 503
         assert (await call(s.port, "POST", "/v1/completions", b'{"max_tokens": 2}')).status == 503

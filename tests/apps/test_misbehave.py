@@ -103,7 +103,7 @@ async def test_never_ready_and_flap(tmp_path: Path) -> None:
 
 
 async def test_slow_start_says_starting(tmp_path: Path) -> None:
-    async with server(tmp_path, MISBEHAVE="slow-start=1") as s:
+    async with server(tmp_path, MISBEHAVE="slow-start=3") as s:
         assert (await s.state())["state"] == "starting"
         await s.logged("serving")
         assert (await s.state())["state"] == "serving"

@@ -20,7 +20,7 @@ async def test_sigterm_cuts_what_it_streams_and_nothing_of_the_contract_answers(
 
 
 async def test_health_follows_the_start_and_sickness_stays_while_it_streams(tmp_path: Path) -> None:
-    async with server(tmp_path, key=None, module="apps.plain", START_SECONDS="0.5") as s:
+    async with server(tmp_path, key=None, module="apps.plain", START_SECONDS="3") as s:
         assert (await call(s.port, "GET", "/health")).status == 503
         await s.logged("serving")
         assert (await call(s.port, "GET", "/health")).status == 200

@@ -24,7 +24,7 @@ async def test_streams_and_whole_answers_are_complete(tmp_path: Path) -> None:
 
 async def test_the_log_proves_what_was_held_at_withdrawal(tmp_path: Path) -> None:
     async with server(tmp_path) as s:
-        streams = [s.stream(25, 25, f"s{number}") for number in range(3)]
+        streams = [s.stream(75, 25, f"s{number}") for number in range(3)]
         await s.logged("stream-start", 3)
         await s.drain(reason="Rollout", propagationSeconds=0.1)
         await s.sealed()

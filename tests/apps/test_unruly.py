@@ -59,10 +59,11 @@ async def test_every_kind_ends_as_it_should_and_is_counted(tmp_path: Path) -> No
         lines = [line for line in read_events(out) if "result" in line]
         assert {(line["kind"], line["result"]) for line in lines} == {*GOOD.items(), ("socket", "complete")}, lines
         assert (summary["started"], summary["running"]) == (len(lines), 0)
-        # The engine's word for it: those that left did so, and no other.
-        left = {line["id"] for line in s.named("stream-end") if not line["whole"]}
+        # The engine's word for it: those that left did so, and no other. It notices the last ones after they are gone.
+        ends = await s.logged("stream-end", len(s.named("stream-start")))
+        left = {line["id"] for line in ends if not line["whole"]}
         assert left == {line["id"] for line in lines if line["kind"] == "abort" and line["way"] != "upload"}
-        (ended,) = s.named("socket-end")
+        (ended,) = await s.logged("socket-end")
         assert ended["heard"] == 0
 
 

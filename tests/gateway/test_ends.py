@@ -210,7 +210,7 @@ async def test_a_body_that_cannot_be_written_into_has_until_the_deadline() -> No
         await gate.until(lambda: len(own.peers) == 1)
         await never.request("GET", "/v1/x")
         await gate.until(lambda: len(own.peers) == 2)
-        gate.gateway.drain.post(DrainRequest("d", "", 2.0, propagation=0, flush=1.9))
+        gate.gateway.drain.post(DrainRequest("d", "", 5.0, propagation=0, flush=4.9))
         own.go.set()
         assert (await quick.hear()).body == b"abcdef"
         await gate.until(lambda: gate.state()["inFlight"] == 1)

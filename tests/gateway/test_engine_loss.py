@@ -3,54 +3,49 @@
 import asyncio
 import json
 import signal
-import socket
 from pathlib import Path
 
 import pytest
 
 from apps.check import Cut, Refused
 from apps.gateway import gateway, gateway_and_engine
-from apps.running import server
+from apps.running import held_port, server
 
 # The gateway is a process of its own here, on uvloop; which loop the test itself runs on says nothing about it.
 pytestmark = pytest.mark.asyncio(loop_factories=["asyncio"])
 
 
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
 async def test_an_engine_that_is_killed_and_comes_back_serves_again(tmp_path: Path) -> None:
-    port = free_port()
     first, second = tmp_path / "first", tmp_path / "second"
     for each in (first, second):
         each.mkdir()
-    async with gateway(tmp_path, port, ready=False, TIDEGATE_PRESTOP_KEY="p", TIDEGATE_PROPAGATION_SECONDS="60") as s:
-        assert (await s.call("GET", "/readyz", key=None)).status == 503
-        async with server(first, key=None, PORT=str(port)) as engine:
-            await s.until(state="serving")
-            instance = (await s.state())["instance"]
-            stream = s.stream(10_000, 50)
-            await s.until(streams=1)
-            # The kubelet finds the engine dead: preStop first, then SIGTERM, and at last SIGKILL.
-            prestop = asyncio.create_task(s.call("GET", "/drain/prestop", key="p"))
-            await s.until(state="draining")
-            assert not prestop.done()
-            engine.signal(signal.SIGKILL)
-            with pytest.raises(Cut, match=r"^token$"):
-                await stream
-            assert (await prestop).json()["state"] == "draining"
-            await s.logged("engine-gone")
-            assert (await s.call("GET", "/drain/prestop", key="p")).status == 200  # at once: nobody is left to wait for
+    options = {"TIDEGATE_PRESTOP_KEY": "p", "TIDEGATE_PROPAGATION_SECONDS": "60"}
+    with held_port() as port:
+        async with gateway(tmp_path, port, ready=False, **options) as s:
             assert (await s.call("GET", "/readyz", key=None)).status == 503
-        async with server(second, key=None, PORT=str(port)):
-            state = await s.until(state="serving")
-            assert (state["instance"], state["drainId"], state["cut"]) == (instance, None, 0)
-            assert (await s.metrics())["cut_total"] == 1  # of that drain, which is over; never taken back
-            assert (await s.stream(5, 0)).tokens == 5
-            assert [entry["event"] for entry in s.events][-2:] == ["engine-back", "serving"]
+            async with server(first, key=None, PORT=str(port)) as engine:
+                await s.until(state="serving")
+                instance = (await s.state())["instance"]
+                stream = s.stream(10_000, 50)
+                await s.until(streams=1)
+                # The kubelet finds the engine dead: preStop first, then SIGTERM, and at last SIGKILL.
+                prestop = asyncio.create_task(s.call("GET", "/drain/prestop", key="p"))
+                await s.until(state="draining")
+                assert not prestop.done()
+                engine.signal(signal.SIGKILL)
+                with pytest.raises(Cut, match=r"^token$"):
+                    await stream
+                assert (await prestop).json()["state"] == "draining"
+                await s.logged("engine-gone")
+                # At once: nobody is left to wait for.
+                assert (await s.call("GET", "/drain/prestop", key="p")).status == 200
+                assert (await s.call("GET", "/readyz", key=None)).status == 503
+            async with server(second, key=None, PORT=str(port)):
+                state = await s.until(state="serving")
+                assert (state["instance"], state["drainId"], state["cut"]) == (instance, None, 0)
+                assert (await s.metrics())["cut_total"] == 1  # of that drain, which is over; never taken back
+                assert (await s.stream(5, 0)).tokens == 5
+                assert [entry["event"] for entry in s.events][-2:] == ["engine-back", "serving"]
 
 
 async def test_an_engine_that_is_gone_for_good(tmp_path: Path) -> None:
@@ -121,8 +116,9 @@ async def test_readiness_waits_for_the_engine_and_for_a_real_answer(tmp_path: Pa
 
 
 async def test_sigterm_prestop_and_post_in_any_order_and_number_have_one_deadline(tmp_path: Path) -> None:
-    async with gateway_and_engine(tmp_path, TIDEGATE_PRESTOP_KEY="p", TIDEGATE_GRACE_SECONDS="2") as s:
-        short, long = s.stream(10, 20, "short"), s.stream(10_000, 50, "long")
+    async with gateway_and_engine(tmp_path, TIDEGATE_PRESTOP_KEY="p", TIDEGATE_GRACE_SECONDS="6") as s:
+        # Both are seen at once, and every call is made, before the short one and the grace are over.
+        short, long = s.stream(60, 20, "short"), s.stream(10_000, 50, "long")
         await s.begun(2)
         prestops = [asyncio.create_task(s.call("GET", "/drain/prestop", key="p")) for _ in range(3)]
         await s.logged("prestop", 3)
@@ -131,7 +127,7 @@ async def test_sigterm_prestop_and_post_in_any_order_and_number_have_one_deadlin
         s.signal()
         await s.drain("b", remainingSeconds=400)
         assert (await s.call("DELETE", "/drain?id=b")).status == 409
-        assert (await short).tokens == 10
+        assert (await short).tokens == 60
         with pytest.raises(Cut, match=r"^token$"):
             await long
         assert {(await prestop).status for prestop in prestops} == {200}

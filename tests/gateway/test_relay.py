@@ -254,6 +254,8 @@ async def test_a_request_after_an_upload_that_the_engine_did_not_read_is_read() 
         client = await gate.client()
         client.writer.write(b"POST /v1/x HTTP/1.1\r\nHost: e\r\nContent-Length: %d\r\n\r\n" % size)
         client.writer.write(bytes(size))
+        # Connected by the kernel: the gateway has yet to accept.
+        await gate.until(lambda: gate.gateway._connections)
         [connection] = gate.gateway._connections
         await gate.until(lambda: connection.held)
         go.set()
@@ -279,6 +281,7 @@ async def test_a_client_that_does_not_read_stops_the_engine_and_gets_all_in_the_
     async with engine(script) as own, front(own.port) as gate:
         client = await connect(gate.port, buffers=65536)
         await client.request("GET", "/v1/x")
+        await gate.until(lambda: sent)
         before = -1
         while before != sent:
             before = sent

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -9,6 +10,8 @@ from dataclasses import dataclass, field
 from tidegate.drain.contract import Address
 
 SOUND = {"contract": "v1", "instance": "run-1", "drainId": None, "state": "serving", "inFlight": 2, "sequence": 5}
+
+SEND_BUFFER_BYTES = 64 * 1024
 
 
 @dataclass(slots=True)
@@ -37,6 +40,8 @@ async def pod(answer: Answer | bytes) -> AsyncIterator[Script]:
     script = Script()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # What the kernel takes beyond what is read shall not depend on the machine.
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             first, *lines = head.strip().split("\r\n")

@@ -147,7 +147,7 @@ async def test_a_drain_is_over_when_the_blocking_call_says_so(
     desk: Desk, tmp_path: Path, kind: str, env: dict[str, str]
 ):
     async with service(tmp_path, kind, **env) as s:
-        stream = s.stream(60, 20)
+        stream = s.stream(120, 20)
         await s.logged("stream-start")
         desk.want(held := order(s, spec(kind)))
         await s.logged("drain-call")
@@ -155,7 +155,7 @@ async def test_a_drain_is_over_when_the_blocking_call_says_so(
         assert (desk.heard.state, desk.heard.drain_id, desk.heard.in_flight) == ("draining", "our-id", None)
         last = await desk.sealed()
         assert (last.in_flight, last.drain_id, last.instance, last.cut) == (0, "our-id", RUN, 0)
-        assert (await stream).tokens == 60
+        assert (await stream).tokens == 120
         (called,) = s.named("drain-call")
         assert called["streams"] == [s.named("stream-start")[0]["id"]]
         # Nobody is refused who was still sent here: the endpoint is called when the propagation time is over.
@@ -165,7 +165,7 @@ async def test_a_drain_is_over_when_the_blocking_call_says_so(
 
 async def test_a_new_deadline_does_not_call_again(desk: Desk, tmp_path: Path):
     async with service(tmp_path, "blocking-get") as s:
-        stream = s.stream(60, 20)
+        stream = s.stream(120, 20)
         await s.logged("stream-start")
         desk.want(order(s, spec("blocking-get")))
         await s.logged("drain-call")
@@ -259,7 +259,7 @@ async def test_whoever_waits_on_a_drain_that_is_begun_anew_is_told_and_takes_not
 
 async def test_a_drain_is_over_when_the_count_is_0_twice(desk: Desk, tmp_path: Path):
     async with service(tmp_path, "counting") as s:
-        streams = [s.stream(count, 20, f"s{count}") for count in (30, 60)]
+        streams = [s.stream(count, 20, f"s{count}") for count in (60, 120)]
         await s.logged("stream-start", 2)
         desk.want(order(s, spec("counting")))
         counts: list[int | None] = []
@@ -269,7 +269,7 @@ async def test_a_drain_is_over_when_the_count_is_0_twice(desk: Desk, tmp_path: P
             assert desk.trouble is None
             counts.append(desk.heard.in_flight if desk.heard else None)
         assert counts[-1] == 0 and 2 in counts
-        assert [(await stream).tokens for stream in streams] == [30, 60]
+        assert [(await stream).tokens for stream in streams] == [60, 120]
         assert len(s.named("drain-call")) == 1 and s.named("drain-call")[0]["streams"]
 
 

@@ -10,6 +10,7 @@ import pytest
 from kubernetes.aio.client import ApiClient, Configuration
 from prometheus_client.parser import text_string_to_metric_families
 
+from apps.running import held_port
 from tidegate.api.errors import CannotListen, ClusterError
 from tidegate.cli.operator import _address
 from tidegate.cluster.client import ApiCluster
@@ -17,12 +18,6 @@ from tidegate.cluster.port import LLM_SERVICES, PODS
 from tidegate.metrics import endpoint
 from tidegate.metrics.instruments import Metrics
 from tidegate.queue import KeyedQueue
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def scrape(port: int) -> dict[str, float]:
@@ -37,7 +32,7 @@ def scrape(port: int) -> dict[str, float]:
 
 
 def test_a_scrape_is_answered_while_inside_and_not_after() -> None:
-    queue, port = KeyedQueue(), free_port()
+    queue = KeyedQueue()
     metrics = Metrics(queue)
     metrics.leads(True)
     metrics.list_failed()
@@ -45,8 +40,11 @@ def test_a_scrape_is_answered_while_inside_and_not_after() -> None:
     metrics.passed("prod/chat", "ok", 0.02)
     metrics.passed("prod/chat", "fault", 0.02)
     queue.add("prod/chat")
-    with endpoint.serving(metrics, ("127.0.0.1", port)):
-        found = scrape(port)
+    with held_port() as port:
+        with endpoint.serving(metrics, ("127.0.0.1", port)):
+            found = scrape(port)
+        with pytest.raises(OSError, match="refused"):
+            scrape(port)
     assert found["tidegate_operator_leader"] == found["tidegate_operator_info"] == 1
     assert found["tidegate_operator_failed_lists"] == 2
     assert found["tidegate_reconcile_total"] == found["tidegate_reconcile_seconds_count"] == 2
@@ -54,8 +52,6 @@ def test_a_scrape_is_answered_while_inside_and_not_after() -> None:
     assert found["tidegate_queue_oldest_seconds"] >= 0
     assert found["process_resident_memory_bytes"] > 0
     assert not [name for name in found if name.endswith("_created")]
-    with pytest.raises(OSError, match="refused"):
-        scrape(port)
 
 
 def test_nowhere_is_nowhere() -> None:
