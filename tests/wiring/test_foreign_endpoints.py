@@ -182,12 +182,12 @@ async def test_a_call_that_nobody_waits_for_is_given_up(desk: Desk, tmp_path: Pa
     async with service(tmp_path, "blocking-get") as s:
         stream = s.stream(2000, 20)
         await s.logged("stream-start")
-        desk.want(order(s, spec("blocking-get"), budget=None))
+        desk.want(order(s, spec("blocking-get"), budget=None, propagation_seconds=3))
         await desk.until(lambda: desk.heard is not None)
         desk.sessions.forget("shop/chat", set())
         assert not s.named("drain-call")
         # The propagation time is not over yet, and the call is never made.
-        await asyncio.sleep(1.2)
+        await asyncio.sleep(3.2)
         assert not s.named("drain-call") and desk.endpoints._drains == {}
         monkeypatch.setattr(endpoints, "IDLE_SECONDS", 60)
         desk.want(order(s, spec("blocking-get"), budget=None))
