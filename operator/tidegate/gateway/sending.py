@@ -130,14 +130,28 @@ class Sending:
             self._connecting = None
             self._gateway.engine.unreachable(error)
             self._exchange.ending.fail(Failure.CONNECT, error.strerror or type(error).__name__)
+        except Exception as error:
+            self._connecting = None
+            self._exchange.ending.fail(Failure.CONNECT, type(error).__name__)
         else:
             self._connecting = None
-            if not self._exchange.over:
-                self._attach(connection, reused=False)
+            self._connected(connection)
         finally:
             # Nobody wants it any more; it may have been made in the very moment in which that was said.
             if not opening.cancel() and self.connection is None and not opening.cancelled() and not opening.exception():
                 opening.result().drop()
+
+    def _connected(self, connection: UpstreamConnection) -> None:
+        if self._exchange.over:
+            return
+        if connection.lost or connection.transport.is_closing():
+            # Between the moment in which it was made and this one nobody was there to be told.
+            self._exchange.ending.fail(Failure.UPSTREAM_RESET)
+            return
+        try:
+            self._attach(connection, reused=False)
+        except Exception as error:
+            self._exchange.ending.fail(Failure.UPSTREAM_RESET, type(error).__name__)
 
     def _attach(self, connection: UpstreamConnection, *, reused: bool) -> None:
         client = self._exchange.client
