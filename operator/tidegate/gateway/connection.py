@@ -43,6 +43,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._input = b""
         self._switched = False
         self._closing = False
+        self._fin_sent = False
         self._holds: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._in_head = False
@@ -111,12 +112,13 @@ class ClientConnection(asyncio.BufferedProtocol):
         return bool(self._holds)
 
     def write(self, data: bytes) -> None:
-        self.sent += len(data)
-        if self._transport is not None and not self._transport.is_closing():
+        if self._transport is not None and not self._fin_sent and not self._transport.is_closing():
+            self.sent += len(data)
             self._transport.write(data)
 
     def write_eof(self) -> None:
-        if self._transport is not None and not self._transport.is_closing():
+        if self._transport is not None and not self._fin_sent and not self._transport.is_closing():
+            self._fin_sent = True
             self._transport.write_eof()
 
     def hold_reading(self, hold: bool) -> None:
@@ -156,7 +158,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self.eof or self._transport.is_closing():
             self._transport.close()
             return
-        self._transport.write_eof()
+        self.write_eof()
         for reason in tuple(self._holds):
             self._hold(reason, False)
         self._timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, self.abort)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -39,6 +40,7 @@ class Drain:
         self._running: dict[str, Endable] = {}
         self._changed = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
+        self._touching = self._again = False
 
     @property
     def reason(self) -> str:
@@ -114,26 +116,39 @@ class Drain:
 
     def touch(self) -> None:
         """Do what is due, wake everybody who waits for a change, and see to the next moment."""
+        self._again = True
+        if self._touching:
+            # A request that was ended here is an event itself; what was due before it comes first.
+            return
+        self._touching = True
+        try:
+            while self._again:
+                self._again = False
+                self._do_what_is_due()
+        finally:
+            self._touching = False
+
+    # -- inside
+
+    def _do_what_is_due(self) -> None:
         now = time.monotonic()
         due = self.contract.advance(now)
         if due.sealed:
             state = self.contract.snapshot(now)
             self._log.write("sealed", drainId=state["drainId"], cut=state["cut"], inFlight=state["inFlight"])
             self.sealed.set()
-        self._note_draining()
-        for work_id in due.tokens:
-            if (request := self._running.get(work_id)) is not None:
-                request.end()
-        for work_id in due.abort:
-            if (request := self._running.get(work_id)) is not None:
-                request.abort()
-        if due.sealed:
-            self.on_seal()
-        self._changed.set()
-        self._changed = asyncio.Event()
-        self._arm(now)
-
-    # -- inside
+        try:
+            self._note_draining()
+            for work_id in due.tokens:
+                self._tell_request(work_id, lambda request: request.end())
+            for work_id in due.abort:
+                self._tell_request(work_id, lambda request: request.abort())
+            if due.sealed:
+                self.on_seal()
+        finally:
+            self._changed.set()
+            self._changed = asyncio.Event()
+            self._arm(now)
 
     def _happened(self) -> None:
         """An arrival or an end: in steady state nobody waits for it and nothing is due."""
@@ -155,8 +170,20 @@ class Drain:
         draining = self.contract.state in (State.DRAINING, State.SEALED)
         if draining is not self.draining:
             self.draining = draining
-            for request in tuple(self._running.values()):
-                request.drain_changed(draining)
+            for work_id in tuple(self._running):
+                self._tell_request(work_id, lambda request: request.drain_changed(draining))
+
+    def _tell_request(self, work_id: str, tell: Callable[[Endable], None]) -> None:
+        """What is wrong with one request must cost no other its token, nor the pod its seal."""
+        request = self._running.get(work_id)
+        if request is None:
+            return
+        try:
+            tell(request)
+        except Exception as error:
+            self._log.write("request-failed", requestId=work_id, error=repr(error))
+            with contextlib.suppress(Exception):
+                request.abort()
 
     def _arm(self, now: float) -> None:
         if self._timer is not None:

@@ -9,10 +9,12 @@ from tidegate.gateway.bodies import Events
 from tidegate.gateway.dialects import dialect_of
 from tidegate.gateway.failures import Failure, Trouble
 from tidegate.gateway.token import Shutdown, sign
+from tidegate.gateway.websocket import GOING_AWAY, INTERNAL_ERROR
 
 if TYPE_CHECKING:
     from tidegate.gateway.exchange import Exchange
     from tidegate.gateway.gateway import Gateway
+    from tidegate.gateway.tunnel import Tunnel
 
 RETRY_AFTER = (("Retry-After", "1"),)
 WANTS_EVENT = b"tidegate-shutdown"
@@ -80,13 +82,16 @@ class Ending:
         if exchange.over:
             return
         draining = self._gateway.drain.draining
+        if exchange.tunnel is not None:
+            self._fail_tunnel(exchange.tunnel, failure)
+            return
         if draining and failure is Failure.UPSTREAM_RESET and isinstance(exchange.body, Events | None):
             self.cut_by_engine()
             return
         self._gateway.metrics.failed(failure)
         exchange.sending.drop()
         exchange.close = True
-        if exchange.body is None and exchange.tunnel is None:
+        if exchange.body is None:
             if draining and failure is Failure.CONNECT:
                 self._answer(failures.trouble(Failure.DRAINED.value, "", self._request_id), RETRY_AFTER)
             else:
@@ -121,11 +126,25 @@ class Ending:
 
     def cut_by_engine(self) -> None:
         """While draining, the engine ended an answer before its end: the client gets the token in its place."""
-        if self._exchange.watch.work is not None:
-            self._gateway.drain.contract.cut_short(self._exchange.work_id)
+        self._count_cut()
         self.end()
 
     # -- inside
+
+    def _count_cut(self) -> None:
+        if self._exchange.watch.work is not None:
+            self._gateway.drain.contract.cut_short(self._exchange.work_id)
+
+    def _fail_tunnel(self, tunnel: Tunnel, failure: Failure) -> None:
+        """A close frame where there can be one; any other protocol is cut."""
+        lost_to_drain = self._gateway.drain.draining and failure is Failure.UPSTREAM_RESET
+        self._gateway.metrics.failed(failure)
+        if lost_to_drain:
+            self._count_cut()
+        if tunnel.goodbye(GOING_AWAY if lost_to_drain else INTERNAL_ERROR, failure.value.code):
+            self._exchange.respond_over()
+        else:
+            self._cut()
 
     def _cut(self) -> None:
         exchange = self._exchange

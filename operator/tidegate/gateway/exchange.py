@@ -180,7 +180,7 @@ class Exchange:
         if self.over:
             return
         if self.tunnel is not None:
-            self.respond_over()
+            self.tunnel.upstream_lost()
         else:
             self._broken()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tidegate.gateway.bodies import Events
@@ -20,6 +21,8 @@ BODY_SECONDS = 30.0
 """How long a client may pause within the body of its request."""
 HALF_CLOSED_SECONDS = 2.0
 """A client that has closed its half and is sent nothing for so long is gone: most that close one half close both."""
+ENGINE_DONE_SECONDS = 5.0
+"""How long the client of a tunnel may stay when the engine has closed its half."""
 KEEP_ALIVE_SECONDS = 10.0
 """How often a quiet stream gets a comment while draining, so that nobody between takes it for dead."""
 KEEP_ALIVE_EVENT = b": keep-alive\n\n"
@@ -36,6 +39,7 @@ class Watch:
         self._drain = drain
         self._begun = False
         self._eof_at = math.inf
+        self._engine_eof_at = math.inf
         self._commented = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._due = math.inf
@@ -51,8 +55,17 @@ class Watch:
             self.work.progressed = self.last
         self.arm()
 
+    @property
+    def draining(self) -> bool:
+        return self._drain.draining
+
     def client_eof(self) -> None:
         self._eof_at = time.monotonic()
+        self.arm()
+
+    def engine_eof(self) -> None:
+        """The engine has closed its half of a tunnel."""
+        self._engine_eof_at = time.monotonic()
         self.arm()
 
     def cancel(self) -> None:
@@ -71,40 +84,45 @@ class Watch:
             delay = max(due - time.monotonic(), 0.001)
             self._timer = asyncio.get_running_loop().call_later(delay, self._fire)
 
-    def _moments(self) -> list[tuple[float, Failure | None]]:
-        """What comes when; None is a comment."""
-        exchange, timeouts = self._exchange, self.timeouts
-        moments: list[tuple[float, Failure | None]] = []
+    def _moments(self) -> list[tuple[float, Callable[[], None]]]:
+        """What is done when."""
+        exchange, timeouts, gone = self._exchange, self.timeouts, self._exchange.ending.client_gone
+        moments: list[tuple[float, Callable[[], None]]] = []
         if timeouts.total and not exchange.over:
-            moments.append((self.arrived + timeouts.total, Failure.TOTAL))
-        if timeouts.idle and self._begun and exchange.tunnel is None:
+            moments.append((self.arrived + timeouts.total, self._took_too_long))
+        if timeouts.idle and self._begun and (exchange.tunnel is None or exchange.over):
             waits_for_client = exchange.over or exchange.client.paused
-            moments.append((self.last + timeouts.idle, Failure.CLIENT_GONE if waits_for_client else Failure.IDLE))
+            moments.append((self.last + timeouts.idle, gone if waits_for_client else self._fell_silent))
         if not exchange.request_done and not self._begun and not exchange.client.held:
-            moments.append((self.last + BODY_SECONDS, Failure.CLIENT_GONE))
+            moments.append((self.last + BODY_SECONDS, gone))
         if self._eof_at < math.inf and not exchange.over and not exchange.client.paused:
-            moments.append((max(self._eof_at, self.last) + HALF_CLOSED_SECONDS, Failure.CLIENT_GONE))
+            moments.append((max(self._eof_at, self.last) + HALF_CLOSED_SECONDS, gone))
+        if self._engine_eof_at < math.inf and not exchange.over:
+            moments.append((self._engine_eof_at + ENGINE_DONE_SECONDS, exchange.respond_over))
         if self._drain.draining and isinstance(exchange.body, Events) and not exchange.over:
-            moments.append((max(self.last, self._commented) + KEEP_ALIVE_SECONDS, None))
+            moments.append((max(self.last, self._commented) + KEEP_ALIVE_SECONDS, self._comment))
         return moments
 
     def _fire(self) -> None:
         self._timer = None
-        now = time.monotonic()
-        due = min(self._moments(), key=lambda moment: moment[0], default=(math.inf, None))
-        if due[0] > now:
+        moments = self._moments()
+        if not moments:
+            return
+        at, act = min(moments, key=lambda moment: moment[0])
+        if at > time.monotonic():
             self.arm()
-        elif due[1] is None:
-            self._comment(now)
-        elif due[1] is Failure.CLIENT_GONE:
-            self._exchange.ending.client_gone()
         else:
-            seconds = self.timeouts.total if due[1] is Failure.TOTAL else self.timeouts.idle
-            self._exchange.ending.fail(due[1], f"{seconds:g} s")
+            act()
 
-    def _comment(self, now: float) -> None:
+    def _took_too_long(self) -> None:
+        self._exchange.ending.fail(Failure.TOTAL, f"{self.timeouts.total:g} s")
+
+    def _fell_silent(self) -> None:
+        self._exchange.ending.fail(Failure.IDLE, f"{self.timeouts.idle:g} s")
+
+    def _comment(self) -> None:
         body, client = self._exchange.body, self._exchange.client
-        self._commented = now
+        self._commented = time.monotonic()
         if isinstance(body, Events) and not client.paused:
             client.write(body.insert(KEEP_ALIVE_EVENT))
         self.arm()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 GOING_AWAY = 1001
+INTERNAL_ERROR = 1011
+_CLOSE = 0x8
 _LENGTHS = {126: 2, 127: 8}
 
 
@@ -10,6 +12,8 @@ class Frames:
     """Follows the frames of one direction through whatever pieces they arrive in."""
 
     def __init__(self) -> None:
+        self.closed = False
+        """Whether a close frame has gone by: behind it there must be no other (section 5.5.1)."""
         self._head = b""
         self._left = 0
 
@@ -31,6 +35,7 @@ class Frames:
                 at += 1
                 size = self._size()
                 if size is not None:
+                    self.closed = self.closed or self._head[0] & 0x0F == _CLOSE
                     self._head, self._left = b"", size
             if self.between:
                 whole = at
