@@ -9,6 +9,7 @@ import pytest
 
 from gateway.rig import Engine, Front, Peer, engine, front
 from tidegate.gateway.dialects import Dialect, dialect_of
+from tidegate.gateway.sse import Reader
 from tidegate.gateway.terms import DrainRequest
 
 MESSAGES, RESPONSES = "/v1/messages", "/v1/responses"
@@ -97,6 +98,21 @@ async def test_the_token_ends_a_stream_as_an_error_of_its_own_api(path: str, tmp
         assert TOKEN_FIELDS.items() <= error.items() and TOKEN_FIELDS.items() <= document.items()
         assert str(error["resumeToken"]).startswith("tgr1.") and document["resumeToken"] == error["resumeToken"]
         client.close()
+
+
+TOOL = named("content_block_delta", index=0, delta={"type": "input_json_delta", "partial_json": '{"a'})
+DELTA = named("message_delta", delta={"stop_reason": "tool_use"}, usage={"output_tokens": 77})
+
+
+@pytest.mark.parametrize(("path", "then", "count"), [
+    (MESSAGES, [TOOL, TOOL], 3), (MESSAGES, [TOOL, DELTA], 77),
+    (RESPONSES, [named("response.refusal.delta", delta="no")], 2),
+])  # fmt: skip
+def test_generated_tokens_are_counted_in_each_api_s_events(path: str, then: list[bytes], count: int) -> None:
+    reader = Reader(dialect_of(path).stream)
+    for event in (BEGUN[path], *then):
+        reader.read(event)
+    assert reader.generated == count
 
 
 @pytest.mark.parametrize("path", [MESSAGES, RESPONSES])

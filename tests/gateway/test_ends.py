@@ -8,6 +8,7 @@ import pytest
 
 from gateway.rig import Engine, Front, Peer, echo, engine, front
 from tidegate.gateway import watch
+from tidegate.gateway.sse import Reader
 from tidegate.gateway.terms import DrainRequest
 from tidegate.gateway.token import verify
 from tidegate.gateway.websocket import Frames, close_frame
@@ -18,6 +19,14 @@ STOP = b'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\n'
 DONE = b"data: [DONE]\n\n"
 HOLD = DrainRequest("d", "Rollout", None, propagation=60)
 SOON = DrainRequest("d", "Rollout", 0.6, propagation=0, flush=0.4)
+
+
+def choice(index: int, reason: str | None, **delta: object) -> bytes:
+    return f"data: {json.dumps({'choices': [{'index': index, 'delta': delta, 'finish_reason': reason}]})}\n\n".encode()
+
+
+TWO = choice(0, "stop"), choice(1, None, content="b")
+CALL = {"tool_calls": [{"index": 1, "function": {"arguments": "{"}}]}
 
 
 def token_of(body: bytes) -> dict[str, object]:
@@ -113,9 +122,45 @@ async def test_the_engine_s_own_count_of_tokens_is_told_where_it_has_one() -> No
 
 
 @pytest.mark.parametrize(
+    ("deltas", "count"),
+    [
+        ([{"refusal": "no"}, {"refusal": None}, {"refusal": " I"}], 2),
+        ([{"content": "a"}, {"content": ""}, {"reasoning_content": "b"}, CALL], 3),
+    ],
+)
+def test_every_event_with_generated_text_counts(deltas: list[dict[str, object]], count: int) -> None:
+    reader = Reader()
+    for delta in deltas:
+        reader.read(choice(0, None, **delta))
+    assert reader.generated == count
+
+
+@pytest.mark.parametrize(
     ("then", "end"),
-    [(ABORT + DONE, True), (ABORT, False), (DONE, True), (CONTENT + DONE, True), (CONTENT, True), (b"", True)],
-    ids=["abort", "abort alone", "bare done", "content and done", "a clean end", "an empty end"],
+    [
+        (ABORT + DONE, True),
+        (ABORT, False),
+        (DONE, True),
+        (CONTENT + DONE, True),
+        (CONTENT, True),
+        (b"", True),
+        (STOP.replace(b"stop", b"") + DONE, True),
+        (TWO[1] + TWO[0] + DONE, True),
+        (TWO[0] + TWO[1] + DONE, True),
+        (TWO[0] + TWO[1], True),
+    ],
+    ids=[
+        "abort",
+        "abort alone",
+        "bare done",
+        "content and done",
+        "a clean end",
+        "an empty end",
+        "an empty reason",
+        "one choice of two",
+        "a later choice",
+        "a later choice and a clean end",
+    ],
 )
 async def test_an_end_by_which_the_engine_hides_a_cut_becomes_the_token(then: bytes, end: bool) -> None:
     async with engine(stream(CONTENT, then=then, end=end)) as own, front(own.port) as gate:
@@ -130,7 +175,21 @@ async def test_an_end_by_which_the_engine_hides_a_cut_becomes_the_token(then: by
         client.close()
 
 
-@pytest.mark.parametrize("then", [STOP + DONE, STOP, b'data: {"error": {"message": "no"}}\n\n' + DONE])
+WHOLE = {
+    "stop and done": STOP + DONE,
+    "stop alone": STOP,
+    "an error": b'data: {"error": {"message": "no"}}\n\n' + DONE,
+    "an engine's own word": choice(0, "STOP") + DONE,
+    "two choices": choice(1, None, content="b") + choice(0, "stop") + choice(1, "length") + DONE,
+    "two choices in one event": b'data: {"choices": [{"index": 0, "finish_reason": "stop"}, '
+    b'{"index": 1, "finish_reason": "stop"}]}\n\n' + DONE,
+    "a second tool call of the one choice": choice(0, None, **CALL) + choice(0, "tool_calls") + DONE,
+    "figures behind the end": STOP + b'data: {"choices": [], "usage": {"completion_tokens": 1}}\n\n' + DONE,
+    "a choice behind an error": b'data: {"error": {"message": "no"}}\n\n' + choice(1, None) + DONE,
+}
+
+
+@pytest.mark.parametrize("then", WHOLE.values(), ids=WHOLE.keys())
 async def test_an_end_that_hides_nothing_passes_while_draining(then: bytes) -> None:
     async with engine(stream(CONTENT, then=then, end=True)) as own, front(own.port) as gate:
         client, body = await begin(gate)
@@ -138,6 +197,24 @@ async def test_an_end_that_hides_nothing_passes_while_draining(then: bytes) -> N
         own.go.set()
         assert await body == CONTENT + then
         assert gate.state()["cut"] == 0
+        client.close()
+
+
+@pytest.mark.parametrize("nothing", [True, False])
+async def test_only_a_stream_of_another_api_ends_with_done_alone(nothing: bool) -> None:
+    foreign = b'data: {"type": "partial", "b64": "x"}\n\n'
+    async with (
+        engine(stream(b": hello\n\n" if nothing else foreign, then=DONE, end=True)) as own,
+        front(own.port) as gate,
+    ):
+        client, body = await begin(gate)
+        gate.gateway.drain.post(HOLD)
+        own.go.set()
+        if nothing:
+            assert token_of((await body).removeprefix(b": hello\n\n"))["generatedTokens"] == 0
+        else:
+            assert await body == foreign + DONE
+        assert gate.state()["cut"] == nothing
         client.close()
 
 

@@ -8,33 +8,43 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass
+from typing import Any
 
 END_OF_EVENT = (b"\n\n", b"\n\r\n", b"\r\r")
 # Quotation marks inside a JSON string are escaped, so a generated text cannot look like one of these.
-_CONTENT = re.compile(rb'"(?:content|text|reasoning|reasoning_content|arguments|thinking|delta)"\s*:\s*"[^"]')
+_CONTENT = re.compile(
+    rb'"(?:content|text|reasoning|reasoning_content|arguments|thinking|delta|partial_json|refusal)"\s*:\s*"[^"]'
+)
 _CHAT = b'"content":'
 _DONE = re.compile(rb"^data: ?\[DONE\]", re.MULTILINE)
 _EVENT_END = re.compile(rb"\r?\n\r?\n|\r\r")
 _ERROR = re.compile(rb'^data: ?\{\s*"error"\s*:', re.MULTILINE)
+_LATER_CHOICE = re.compile(rb'"index"\s*:\s*[1-9]')
 _SEQUENCE = re.compile(rb'"sequence_number"\s*:\s*([0-9]{1,15})')
 
 
 @dataclass(frozen=True, slots=True)
 class StreamForm:
     """What an API's streams say of themselves. `begun`: bytes that are in one of the first events of an answer,
-    `finish`: that it is over, or has failed in a way that its client notices, `cut`: that the engine cut it."""
+    `finish`: that it is over, or has failed in a way that its client notices, `cut`: that the engine cut it.
+    `choices`: one request may ask for several answers in one stream, each of which is over by itself."""
 
     begun: bytes
     finish: re.Pattern[bytes]
     cut: re.Pattern[bytes] | None = None
     numbered: bool = False
+    choices: bool = False
 
 
 CHAT_STREAM = StreamForm(
     b'"choices"',
-    re.compile(rb'"finish_reason"\s*:\s*"[a-z_]*"'),
+    # An empty one is what some engines write until there is one.
+    re.compile(rb'"finish_reason"\s*:\s*"[^"]'),
     re.compile(rb'"finish_reason"\s*:\s*"abort"'),
+    choices=True,
 )
 RESPONSES_STREAM = StreamForm(
     b'"response.created"',
@@ -49,31 +59,64 @@ def last_end(data: bytes) -> int:
     return max(at + len(mark) if (at := data.rfind(mark)) >= 0 else 0 for mark in END_OF_EVENT)
 
 
+@dataclass(slots=True)
+class Progress:
+    """How far the answers of a stream have come.
+
+    `failed`: an error was told, which a client notices by itself. `choices`: those that have begun, `over`: those
+    whose end was announced. `foreign`: there are events, but none of an answer in this form.
+    """
+
+    begun: bool = False
+    failed: bool = False
+    foreign: bool = False
+    choices: frozenset[int] = frozenset((0,))
+    over: frozenset[int] = frozenset()
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is missing that its client would not notice."""
+        return self.failed or self.choices <= self.over
+
+    def take(self, event: bytes, form: StreamForm) -> None:
+        """Read one event."""
+        if not self.begun:
+            self.begun = form.begun in event
+            self.foreign = not self.begun and (self.foreign or not _DONE.search(event))
+        if form.choices and _LATER_CHOICE.search(event):
+            self.choices |= {index for index, _ in _choices(event)}
+        if self.finished:
+            return
+        if form.finish.search(event):
+            ended = {index for index, reason in _choices(event) if reason} if form.choices else set()
+            self.over |= ended or self.choices
+        elif b'"error"' in event and _ERROR.search(event):
+            self.failed = True
+
+
 class Reader:
     """Counts what a stream has brought so far."""
 
-    __slots__ = ("_form", "_last", "_usage", "begun", "contents", "done", "finished")
+    __slots__ = ("_form", "_last", "_progress", "_usage", "contents", "done")
 
     def __init__(self, form: StreamForm = CHAT_STREAM) -> None:
         self.contents = 0
         """Events with generated text in them: what a token count falls back to."""
-        self.finished = False
-        """Whether its end was announced, or an error, either of which a client notices by itself."""
         self.done = False
-        self.begun = False
         self._form = form
+        self._progress = Progress()
         self._usage = self._last = b""
 
     @property
     def generated(self) -> int:
         """Tokens generated so far: the engine's own figure if the stream brought one, else events with content."""
-        usage = _completion_tokens(self._usage) if self._usage else None
+        usage = _tokens(self._usage) if self._usage else None
         return self.contents if usage is None else usage
 
     @property
     def unfinished(self) -> bool:
         """Whether an answer has begun of which nothing says that it is over."""
-        return self.begun and not self.finished and not self.done
+        return self._progress.begun and not self._progress.finished and not self.done
 
     @property
     def next_sequence(self) -> int:
@@ -92,25 +135,22 @@ class Reader:
         for event in (events,) if events.count(b"data:") == 1 else _EVENT_END.split(events):
             if _has_content(event):
                 self.contents += 1
-            if not self.begun and form.begun in event:
-                self.begun = True
-            if b'"usage"' in event and b'"completion_tokens"' in event:
+            if b'"usage"' in event and (b'"completion_tokens"' in event or b'"output_tokens"' in event):
                 self._usage = event
-            if not self.finished and (form.finish.search(event) or (b'"error"' in event and _ERROR.search(event))):
-                self.finished = True
+            self._progress.take(event, form)
             if not self.done and b"[DONE]" in event and _DONE.search(event):
                 self.done = True
         return True
 
     def before_hidden_end(self, events: bytes) -> int | None:
         """Where in these events the silent end begins; None: nowhere."""
-        form, finished, start = self._form, self.finished, 0
+        form, progress = self._form, copy(self._progress)
         for start, end in _spans(events):
             event = events[start:end]
             if form.cut is not None and form.cut.search(event):
                 return start
-            finished = finished or form.finish.search(event) is not None or _ERROR.search(event) is not None
-            if not finished and _DONE.search(event):
+            progress.take(event, form)
+            if not progress.finished and not progress.foreign and _DONE.search(event):
                 return start
         return None
 
@@ -135,13 +175,33 @@ def _spans(events: bytes) -> list[tuple[int, int]]:
     return spans
 
 
-def _completion_tokens(event: bytes) -> int | None:
+def _documents(event: bytes) -> Iterator[dict[str, Any]]:
     for line in event.splitlines():
         if line.startswith(b"data:"):
             try:
-                tokens = json.loads(line[5:])["usage"]["completion_tokens"]
-            except (ValueError, KeyError, TypeError):
+                document = json.loads(line[5:])
+            except (ValueError, RecursionError):
                 continue
+            if isinstance(document, dict):
+                yield document
+
+
+def _choices(event: bytes) -> Iterator[tuple[int, object]]:
+    """Index and finish_reason of each choice in an event."""
+    for document in _documents(event):
+        choices = document.get("choices")
+        for choice in choices if isinstance(choices, list) else ():
+            if isinstance(choice, dict):
+                index = choice.get("index")
+                yield index if isinstance(index, int) else 0, choice.get("finish_reason")
+
+
+def _tokens(event: bytes) -> int | None:
+    """The tokens of the answer so far, as OpenAI's and Anthropic's APIs tell them."""
+    for document in _documents(event):
+        usage = document.get("usage")
+        for name in ("completion_tokens", "output_tokens"):
+            tokens = usage.get(name) if isinstance(usage, dict) else None
             if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens >= 0:
                 return tokens
     return None
