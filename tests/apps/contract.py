@@ -200,10 +200,11 @@ class DrainContract:
         self._count_change(before)
 
     def prestop_over(self, now: float) -> bool:
-        """Whether the preStop hook may return: nothing holds the pod, or the grace is nearly over."""
+        """Whether the preStop hook may return: nothing holds the pod or will come, or the grace is nearly over."""
         deadline = self._deadlines.get("prestop", math.inf)
         margin = min(PRESTOP_MARGIN_SECONDS, self._numbers.flush / 2)
-        return self._sealed or self._unheld(now) or now >= deadline - margin
+        empty = self._unheld(now) and now >= self._propagated()
+        return self._sealed or empty or now >= deadline - margin
 
     def sigterm(self, now: float) -> None:
         """SIGTERM: drain, with what is left of the grace if prestop ran before; a second one changes nothing."""
@@ -247,11 +248,8 @@ class DrainContract:
     # -- inside
 
     def _moments(self) -> list[float]:
-        numbers, moments = self._numbers, []
-        if self._withdrawn is not None:
-            moments.append(self._withdrawn + numbers.propagation)
-        if self._last_arrival is not None:
-            moments.append(self._last_arrival + numbers.quiet)
+        numbers, moments = self._numbers, list[float]()
+        moments += [self._propagated(), self._quiet_over()]
         for deadline in self._deadlines.values():
             margin = min(PRESTOP_MARGIN_SECONDS, numbers.flush / 2)
             moments += [deadline - numbers.flush, deadline - margin, deadline]
@@ -263,13 +261,16 @@ class DrainContract:
         return len(self._works) - len(self.stalled(now)) == 0
 
     def _may_seal(self, now: float) -> bool:
-        withdrawn, last = self._withdrawn, self._last_arrival
-        return (
-            self._unheld(now)
-            and withdrawn is not None
-            and now >= withdrawn + self._numbers.propagation
-            and (last is None or now >= last + self._numbers.quiet)
-        )
+        return self._unheld(now) and now >= self._propagated() and now >= self._quiet_over()
+
+    def _propagated(self) -> float:
+        return math.inf if self._withdrawn is None else self._withdrawn + self._numbers.propagation
+
+    def _quiet_over(self) -> float:
+        """Arrivals count until one more propagation time is over: who comes later would put the seal off for ever."""
+        if self._last_arrival is None:
+            return -math.inf
+        return min(self._last_arrival, self._propagated() + self._numbers.propagation) + self._numbers.quiet
 
     def _end(self, works: Iterable[Work]) -> tuple[str, ...]:
         ended = []

@@ -3,6 +3,7 @@
 The test service and the gateway were written apart; what is asserted here is what the operator may rely on in both.
 """
 
+import dataclasses
 from types import ModuleType
 from typing import Any
 
@@ -128,6 +129,17 @@ def test_an_arrival_puts_the_seal_off_by_the_quiet_time(of: Implementation) -> N
     assert not contract.advance(6.4).sealed
     assert contract.next_at(6.4) == 6.5
     assert contract.advance(6.5).sealed
+
+
+def test_arrivals_that_do_not_cease_put_the_seal_off_by_one_more_propagation_time(of: Implementation) -> None:
+    contract = of.serving()
+    contract.post(of.DrainRequest("d"), 0)
+    for now in range(1, 12):
+        if of.arrive(contract, "a", now) is not of.Admission.REFUSE:
+            contract.finish("a")
+        assert not contract.advance(now + 0.9).sealed
+    assert contract.snapshot(12)["lastArrivalSeconds"] == 1
+    assert contract.advance(12).sealed
 
 
 def test_work_in_flight_holds_the_seal_and_its_end_lets_go(of: Implementation) -> None:
@@ -273,7 +285,30 @@ def test_prestop_is_over_when_nothing_is_in_flight_or_the_grace_nearly_is(of: Im
     assert not contract.prestop_over(28.9)
     assert contract.prestop_over(29)
     contract.finish("a")
-    assert contract.prestop_over(1)
+    assert contract.prestop_over(5)
+
+
+def test_prestop_of_an_idle_pod_waits_for_late_arrivals_unless_it_was_withdrawn_long_before(of: Implementation) -> None:
+    contract = of.serving()
+    contract.prestop(0)
+    assert contract.next_at(0) == 5
+    assert not contract.prestop_over(4.9)
+    assert of.arrive(contract, "late", 4.9, begun=False) is of.Admission.SERVE_AND_CLOSE
+    assert not contract.prestop_over(5)
+    contract.finish("late")
+    assert contract.prestop_over(5)
+    withdrawn = of.serving()
+    withdrawn.post(of.DrainRequest("d", since_withdrawal=5), 0)
+    withdrawn.prestop(1)
+    assert withdrawn.prestop_over(1)
+
+
+def test_a_short_grace_ends_prestop_within_the_propagation_time(of: Implementation) -> None:
+    contract = of.DrainContract(dataclasses.replace(of.numbers, grace=4, flush=1), "i")
+    contract.started()
+    contract.prestop(0)
+    assert not contract.prestop_over(3.4)
+    assert contract.prestop_over(3.5)
 
 
 def test_a_drain_of_another_id_or_by_prestop_is_adopted(of: Implementation) -> None:

@@ -79,5 +79,7 @@ GATEWAY_ENV_ROUTES: Final = "TIDEGATE_ROUTES"
 CONTRACT_PORT: Final = 9901
 DRAIN_PATH: Final = "/drain"
 PRESTOP_PATH: Final = "/drain/prestop"
+PRESTOP_OTHER: Final = "/drain/prestop?container=other"
+"""The hook of containers beside the serving one, where a gateway has the contract: it withdraws nothing itself."""
 READY_PATH: Final = "/readyz"
 LIVE_PATH: Final = "/livez"

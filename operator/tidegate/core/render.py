@@ -189,13 +189,15 @@ def pod_template(owner: Owner, spec: LLMServiceSpec, revision: Revision) -> dict
         pod.setdefault("volumes", []).append(
             {"name": names.KEY_VOLUME, "secret": {"secretName": secret_name(owner.name), "optional": True}}
         )
-        hook = _prestop(port, revision.prestop_key)
+        hook = others = _prestop(port, revision.prestop_key)
+        if has_gateway(spec):
+            others = _prestop(port, revision.prestop_key, names.PRESTOP_OTHER)
     else:
-        hook = foreign.prestop(endpoint, port, revision.grace)
+        hook = others = foreign.prestop(endpoint, port, revision.grace)
     for container in pod["containers"]:
         lifecycle = container.setdefault("lifecycle", {})
         # One without a hook gets SIGTERM at once, while the others still stream.
-        lifecycle.setdefault("preStop", hook)
+        lifecycle.setdefault("preStop", hook if container["name"] == serving["name"] else others)
         if container["name"] != serving["name"]:
             continue
         if has_gateway(spec):
@@ -218,11 +220,11 @@ def _present(value: Any) -> Any:
     return value
 
 
-def _prestop(port: int | None, key: str) -> dict[str, Any]:
+def _prestop(port: int | None, key: str, path: str = names.PRESTOP_PATH) -> dict[str, Any]:
     # A number: the kubelet resolves names of hooks among the ports of the same container only.
     return {
         "httpGet": {
-            "path": names.PRESTOP_PATH,
+            "path": path,
             "port": port,
             "httpHeaders": [{"name": names.KEY_HEADER, "value": key}],
         }

@@ -20,6 +20,8 @@ from tidegate.gateway.terms import DrainConflictError, DrainRequest, InvalidDrai
 
 MAX_WAIT_SECONDS = 60.0
 MAX_BODY_BYTES = 64 * 1024
+OTHER_SECONDS = 5.0
+"""For the serving container's preStop to follow that of another: the kubelet calls those of a pod all at once."""
 CALL_SECONDS = 10.0
 """For a caller to send a whole request, from the opening of its connection or the end of the last one."""
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|)", re.ASCII)
@@ -70,6 +72,8 @@ class Admin:
             (b"GET", "/drain/prestop"): self._prestop,
             (b"GET", "/readyz"): self._readyz,
             (b"GET", "/livez"): self._livez,
+            (b"HEAD", "/readyz"): self._readyz,
+            (b"HEAD", "/livez"): self._livez,
             (b"GET", "/metrics"): self._metrics,
         }
 
@@ -89,14 +93,17 @@ class Admin:
             ConnectionError, TimeoutError, asyncio.IncompleteReadError, _Gone, asyncio.CancelledError
         ):
             while True:
+                bodiless = False
                 try:
                     async with asyncio.timeout(CALL_SECONDS):
                         call = await self._read(reader)
                     reply, close = await self._answer(call), not call.head.keep_alive
+                    bodiless = call.head.method == b"HEAD"
                 except HeadError as error:
                     reply, close = Reply.error(error.status, str(error)), True
+                answer = failures.response(reply.status, reply.body, close=close, headers=reply.headers)
                 async with asyncio.timeout(CALL_SECONDS):
-                    writer.write(failures.response(reply.status, reply.body, close=close, headers=reply.headers))
+                    writer.write(answer.removesuffix(reply.body) if bodiless else answer)
                     await writer.drain()
                 if close:
                     break
@@ -160,8 +167,21 @@ class Admin:
         return Reply.json(200, self._drain.answer())
 
     async def _prestop(self, call: Call) -> Reply:
-        self._drain.prestop()
-        await self._until(call, lambda: self._drain.contract.prestop_over(time.monotonic()), None)
+        """The hook of the serving container, and with `container=other` that of any other one.
+
+        That of another withdraws nothing. When the pod goes, the kubelet calls the hooks of all its containers, and
+        this one answers when the serving container's may go. If that is not called, the kubelet restarts the other
+        container alone: the engine lives, and nothing would ever take a withdrawal back.
+        """
+        contract = self._drain.contract
+        container = call.query.get("container")
+        if container is None:
+            self._drain.prestop()
+        elif container == "other":
+            await self._until(call, lambda: contract.going, OTHER_SECONDS)
+        else:
+            return Reply.error(400, "container must be other, or absent for the serving container")
+        await self._until(call, lambda: not contract.going or contract.prestop_over(time.monotonic()), None)
         return Reply.json(200, self._drain.answer())
 
     async def _until(self, call: Call, condition: Callable[[], bool], seconds: float | None) -> None:

@@ -29,8 +29,9 @@ class DrainContract:
         """Like `cut`, over all drains of this process."""
         self._defaults = self._numbers = settings
         self._works: dict[str, Work] = {}
+        self.prestopped = self.terminating = self.engine_lost = False
+        """What has happened to the containers; for others to read alone."""
         self._started = self._sealed = self._tokens_sent = False
-        self._prestopped = self._terminating = self._engine_lost = False
         self._withdrawn: float | None = None
         self._last_arrival: float | None = None
         self._deadlines: dict[str, float] = {}
@@ -41,21 +42,14 @@ class DrainContract:
     def state(self) -> State:
         if self._sealed:
             return State.SEALED
-        if self.drain_id is not None or self._prestopped or self._terminating:
+        if self.drain_id is not None or self.prestopped or self.terminating:
             return State.DRAINING
         return State.SERVING if self._started else State.STARTING
 
     @property
-    def terminating(self) -> bool:
-        return self._terminating
-
-    @property
-    def prestopped(self) -> bool:
-        return self._prestopped
-
-    @property
-    def engine_lost(self) -> bool:
-        return self._engine_lost
+    def going(self) -> bool:
+        """Whether the serving container or this process is being stopped, or what they had to do is over."""
+        return self._sealed or self.prestopped or self.terminating
 
     @property
     def in_flight(self) -> int:
@@ -70,13 +64,6 @@ class DrainContract:
     def killed_at(self) -> float | None:
         """When the kubelet ends the process; None: not known of."""
         return min((at for by, at in self._deadlines.items() if by != "post"), default=None)
-
-    @property
-    def withdrawn_at(self) -> float | None:
-        return self._withdrawn
-
-    def works(self) -> tuple[Work, ...]:
-        return tuple(self._works.values())
 
     def stalled(self, now: float) -> tuple[Work, ...]:
         """Begun streams that produced nothing for so long. Queued and unbegun requests are silent by nature."""
@@ -156,13 +143,13 @@ class DrainContract:
     def started(self) -> None:
         """The engine answers, and has answered a real request where that is asked for."""
         before = self.state
-        self._started, self._engine_lost = True, False
+        self._started, self.engine_lost = True, False
         self._count_change(before)
 
     def engine_gone(self) -> None:
         """Nothing listens where the engine was: a hook that waits for its requests waits in vain."""
         before = self.state
-        self._started, self._engine_lost = False, True
+        self._started, self.engine_lost = False, True
         self._count_change(before)
 
     def engine_back(self) -> None:
@@ -171,12 +158,12 @@ class DrainContract:
         A failed liveness probe kills the engine alone, and calls preStop; so what preStop began ends here. A drain by
         POST or SIGTERM goes on.
         """
-        if not self._engine_lost:
+        if not self.engine_lost:
             return
         before = self.state
-        self._engine_lost = False
-        if self._prestopped and not self._sealed and not self._terminating:
-            self._prestopped = False
+        self.engine_lost = False
+        if self.prestopped and not self._sealed and not self.terminating:
+            self.prestopped = False
             self._deadlines.pop("prestop", None)
             if self.drain_id is None:
                 # The next drain is told what it cuts itself.
@@ -187,16 +174,10 @@ class DrainContract:
 
     def post(self, request: DrainRequest, now: float) -> None:
         """Begin a drain, update its numbers, or adopt one that another id or prestop began."""
-        before, old = self.state, self._defaults
+        before = self.state
         self.drain_id, self.reason = request.id, request.reason
         self._withdrawn = now - request.since_withdrawal
-        self._numbers = Settings(
-            old.grace,
-            _given(request.propagation, old.propagation),
-            _given(request.quiet, old.quiet),
-            _given(request.flush, old.flush),
-            _given(request.stalled_after, old.stalled_after),
-        )
+        self._numbers = request.settings(self._defaults)
         # Once tokens went out those streams are lost: a longer budget would only keep an ended pod waiting.
         if not self._tokens_sent:
             self._deadlines.pop("post", None)
@@ -210,7 +191,7 @@ class DrainContract:
             raise DrainConflictError("sealed: the drain is over and cannot be undone")
         if drain_id is None or drain_id != self.drain_id:
             raise DrainConflictError(f"id is not the drainId in force, {self.drain_id}")
-        if self._prestopped or self._terminating:
+        if self.prestopped or self.terminating:
             raise DrainConflictError("the container is being stopped and cannot serve again")
         before = self.state
         self.drain_id, self.reason, self._withdrawn = None, "", None
@@ -221,21 +202,20 @@ class DrainContract:
 
     def prestop(self, now: float) -> None:
         """The container is about to be stopped: withdraw. Never seals; a second call does not move the deadline."""
-        before = self.state
-        self._prestopped = True
+        before, self.prestopped = self.state, True
         self._stop("prestop", now)
         self._count_change(before)
 
     def prestop_over(self, now: float) -> bool:
         """Whether the preStop hook may return: nothing holds the pod, its engine is gone, or the grace nearly over."""
-        if self._sealed or self._engine_lost or self._unheld(now):
+        # A pod that nobody withdrew before still gets requests for the propagation time.
+        if self._sealed or self.engine_lost or (self._unheld(now) and now >= self._propagated()):
             return True
         return now >= self._deadlines.get("prestop", math.inf) - self._margin()
 
     def sigterm(self, now: float) -> None:
         """SIGTERM: drain, with what is left of the grace if prestop ran before; a second one changes nothing."""
-        before = self.state
-        self._terminating = True
+        before, self.terminating = self.state, True
         self._stop("sigterm", now)
         self._count_change(before)
 
@@ -250,7 +230,7 @@ class DrainContract:
         if deadline is not None and now >= deadline - self._numbers.flush:
             self._tokens_sent = True
             tokens = self._end(work for work in self._works.values() if not work.whole and not work.opaque)
-        if self.drain_id is None and not self._terminating:
+        if self.drain_id is None and not self.terminating:
             return Advance(tokens)
         expired = deadline is not None and now >= deadline
         if not expired and not self._may_seal(now):
@@ -273,9 +253,7 @@ class DrainContract:
 
     def _moments(self) -> Iterable[float]:
         numbers = self._numbers
-        yield self._propagated()
-        if self._last_arrival is not None:
-            yield self._last_arrival + numbers.quiet
+        yield from (self._propagated(), self._quiet_over())
         for deadline in self._deadlines.values():
             yield from (deadline - numbers.flush, deadline - self._margin(), deadline)
         if numbers.stalled_after > 0:
@@ -286,6 +264,11 @@ class DrainContract:
     def _propagated(self) -> float:
         return math.inf if self._withdrawn is None else self._withdrawn + self._numbers.propagation
 
+    def _quiet_over(self) -> float:
+        """When the quiet time is over: whoever comes a second propagation time late will always come."""
+        last = -math.inf if self._last_arrival is None else self._last_arrival
+        return min(last, self._propagated() + self._numbers.propagation) + self._numbers.quiet
+
     def _margin(self) -> float:
         return min(PRESTOP_MARGIN_SECONDS, self._numbers.flush / 2)
 
@@ -293,8 +276,7 @@ class DrainContract:
         return len(self._works) == len(self.stalled(now))
 
     def _may_seal(self, now: float) -> bool:
-        last = -math.inf if self._last_arrival is None else self._last_arrival
-        return self._unheld(now) and now >= self._propagated() and now >= last + self._numbers.quiet
+        return self._unheld(now) and now >= max(self._propagated(), self._quiet_over())
 
     def _end(self, works: Iterable[Work]) -> tuple[str, ...]:
         ended = tuple(work for work in works if not work.cut)
@@ -312,7 +294,3 @@ class DrainContract:
     def _count_change(self, before: State) -> None:
         if self.state is not before:
             self.sequence += 1
-
-
-def _given(value: float | None, otherwise: float) -> float:
-    return otherwise if value is None else value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 
@@ -77,6 +77,12 @@ class DrainRequest:
             _seconds(body, "flushSeconds"),
             _seconds(body, "stalledAfterSeconds"),
         )
+
+    def settings(self, defaults: Settings) -> Settings:
+        """The numbers that are in force with this request."""
+        own = {"propagation": self.propagation, "quiet": self.quiet, "flush": self.flush}
+        own["stalled_after"] = self.stalled_after
+        return replace(defaults, **{name: value for name, value in own.items() if value is not None})
 
 
 @dataclass(slots=True)
