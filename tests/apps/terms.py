@@ -1,5 +1,6 @@
 """The words of the drain contract v1: states, numbers, the body of POST /drain and what can be wrong with it."""
 
+import contextlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -80,6 +81,10 @@ def _seconds(body: Mapping[str, object], field: str) -> float | None:
     value = body.get(field)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    seconds = math.nan
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        with contextlib.suppress(OverflowError):  # JSON's integers have no end
+            seconds = float(value)
+    if not math.isfinite(seconds):
         raise InvalidDrainError(f"{field} must be a number of seconds or null")
-    return max(float(value), 0.0)
+    return max(seconds, 0.0)

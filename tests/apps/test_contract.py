@@ -400,6 +400,7 @@ def test_sigterm_seals_by_itself_and_a_second_one_changes_nothing(of: Implementa
         ({"id": "a", "quietSeconds": True}, "quietSeconds"),
         ({"id": "a", "flushSeconds": float("nan")}, "flushSeconds"),
         ({"id": "a", "stalledAfterSeconds": float("inf")}, "stalledAfterSeconds"),
+        ({"id": "a", "propagationSeconds": 10**400}, "propagationSeconds"),
     ],
 )
 def test_a_wrong_body_is_refused_by_field(of: Implementation, body: object, field: str) -> None:

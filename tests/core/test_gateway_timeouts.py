@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tidegate.api import gateway as api
-from tidegate.gateway.timeouts import Profiles, Timeouts, parse_routes
+from tidegate.gateway.timeouts import Profiles, Timeouts, parse_deadline, parse_routes
 
 GENERAL = Timeouts(connect=2, idle=30, total=60)
 EMBEDDINGS = {"pathPrefix": "/v1/embeddings", "timeouts": {"totalSeconds": 10}}
@@ -27,6 +27,14 @@ BAD: dict[str, tuple[Any, str]] = {
     "no object": (["/v1"], "routes[0]: an object with pathPrefix and timeouts is needed"),
     "unknown field": ([EMBEDDINGS | {"path": "/"}], "routes[0]: an object with pathPrefix and timeouts is needed"),
     "relative path": ([{"pathPrefix": "v1"}], "routes[0].pathPrefix: a path that begins with / is needed"),
+    "a query": (
+        [{"pathPrefix": "/v1?x"}],
+        "routes[0].pathPrefix: a path that begins with / is needed, without ? and # and what follows",
+    ),
+    "no float": (
+        [{"pathPrefix": "/v1", "timeouts": {"totalSeconds": 10**400}}],
+        "routes[0].timeouts.totalSeconds: a number of seconds is needed",
+    ),
     "unknown limit": (
         [{"pathPrefix": "/v1", "timeouts": {"readSeconds": 1}}],
         "routes[0].timeouts: only connectSeconds, idleSeconds, totalSeconds are known",
@@ -48,6 +56,17 @@ def test_a_bad_route_is_refused_by_the_name_of_its_field(case: str) -> None:
     routes, message = BAD[case]
     with pytest.raises(ValueError, match=re.escape(message)):
         parse_routes(json.dumps(routes), GENERAL)
+
+
+@pytest.mark.parametrize(("value", "seconds"), [(b"12.5", 12.5), (b"-1", -1), (b"1e3", 1000), (b"1e308", 1e9)])
+def test_a_client_s_deadline_is_a_number_that_a_timer_can_count(value: bytes, seconds: float) -> None:
+    assert parse_deadline(value) == seconds
+
+
+@pytest.mark.parametrize("value", [b"1_0", b"nan", b"inf", b"", b".", b"1e", b"0x1", b"\xb2"])
+def test_a_client_s_deadline_of_another_kind_is_refused(value: bytes) -> None:
+    with pytest.raises(ValueError, match="a number of seconds"):
+        parse_deadline(value)
 
 
 def test_what_is_no_json_is_said_to_be_none() -> None:

@@ -413,9 +413,9 @@ async def web_socket(peer: Peer, own: Engine) -> None:
     own.gone.set()
 
 
-async def shake_hands(gate: Front) -> Peer:
+async def shake_hands(gate: Front, path: bytes = b"/v1/realtime") -> Peer:
     client = await gate.client()
-    await client.send(b"GET /v1/realtime HTTP/1.1\r\nHost: e\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+    await client.send(b"GET " + path + b" HTTP/1.1\r\nHost: e\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
     head = await client.reader.readuntil(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 101")
     assert b"Upgrade: websocket" in head
@@ -423,9 +423,10 @@ async def shake_hands(gate: Front) -> Peer:
     return client
 
 
-async def test_a_web_socket_is_tunnelled_and_counted() -> None:
+@pytest.mark.parametrize("path", [b"/v1/realtime", b"/health"])
+async def test_a_web_socket_is_tunnelled_and_counted(path: bytes) -> None:
     async with engine(web_socket) as own, front(own.port) as gate:
-        client = await shake_hands(gate)
+        client = await shake_hands(gate, path)
         for size in (1, 200, 100_000):
             data = frame(bytes(size), mask=True)
             await client.send(data)

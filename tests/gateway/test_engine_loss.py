@@ -143,7 +143,15 @@ async def test_wrong_options_are_one_sentence_that_names_them(tmp_path: Path) ->
         ("TIDEGATE_LISTEN", "8080", "--listen"),
         ("TIDEGATE_IDLE_SECONDS", "soon", "--idle-seconds"),
         ("TIDEGATE_READY_PATH", "health", "--ready-path"),
+        (
+            "TIDEGATE_ROUTES",
+            f'[{{"pathPrefix": "/", "timeouts": {{"idleSeconds": 1{"0" * 400}}}}}]',
+            "--routes[0].timeouts",
+        ),
+        ("TIDEGATE_WARMUP_BODY", "{}", "--warmup-body: nothing is asked without --warmup-path"),
         ("TIDEGATE_UPSTREAM", "::1:80", "--upstream"),
+        ("TIDEGATE_UPSTREAM", ":8000", "--upstream"),
+        ("TIDEGATE_UPSTREAM", "127.0.0.1:0", "--upstream"),
     ):
         process = await asyncio.create_subprocess_exec(
             "env", f"{name}={value}", *([] if name == "TIDEGATE_UPSTREAM" else ["TIDEGATE_UPSTREAM=127.0.0.1:1"]),

@@ -156,6 +156,11 @@ async def test_a_client_s_deadline_counts_and_is_passed_on_reduced() -> None:
             assert refused.head.status_code == status
             client.close()
         assert len(own.heard) == 1
+        client = await gate.client()
+        await client.request("POST", "/v1/x", b"{}", Tidegate_Deadline_Seconds="1e308")
+        await gate.until(lambda: len(own.heard) == 2)
+        assert float(own.heard[1].fields[b"tidegate-deadline-seconds"]) <= 1e9
+        client.close()
 
 
 async def test_a_body_without_events_that_breaks_is_cut_and_not_passed_off_as_whole() -> None:

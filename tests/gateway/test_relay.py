@@ -46,6 +46,23 @@ async def test_an_engine_is_told_nothing_of_the_hop_before_it() -> None:
         client.close()
 
 
+@pytest.mark.parametrize(
+    ("asked", "passed"),
+    [
+        ("h2c, WebSocket", b"websocket"), ("websocket ,h2c", b"websocket"), ("H2C", None), ("h2c,", None),
+        ("websocket, x", b"websocket, x"),
+    ],
+)  # fmt: skip
+async def test_an_upgrade_to_http_2_is_not_asked_for_in_any_list(asked: str, passed: bytes | None) -> None:
+    async with engine(echo) as own, front(own.port) as gate:
+        client = await gate.client()
+        head = f"GET /v1/x HTTP/1.1\r\nHost: e\r\nConnection: Upgrade\r\nUpgrade: {asked}\r\n\r\n"
+        await client.send(head.encode())
+        await gate.until(lambda: own.heard)
+        assert own.heard[0].fields.get(b"upgrade") == passed
+        client.close()
+
+
 async def test_the_response_s_own_head_passes_but_for_what_belongs_to_the_hop() -> None:
     async def script(peer: Peer, own: Engine) -> None:
         await peer.hear()

@@ -14,6 +14,7 @@ from tidegate.api.ports import IntOrString
 from tidegate.api.rules import WEEK, Model, Rule, bounded
 
 IMAGE = r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$"
+PREFIX = r"^/([A-Za-z0-9._~!$&*+,;=:@%-][A-Za-z0-9._~!$&*+,;=:@%/-]*)?$"
 QUANTITY = r"^[0-9]+([.][0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
 
 
@@ -87,10 +88,21 @@ class Timeouts(Model):
     """Seconds from the arrival of a request to the last byte of its answer; absent: 3600."""
 
 
+PathPrefix = Annotated[
+    str,
+    Field(max_length=1024),
+    Rule(
+        cel=f"self.matches(r'{PREFIX}')",
+        message="must be an absolute path such as /v1/embeddings: write it without scheme, host, port and query",
+        holds=lambda path: bool(re.fullmatch(PREFIX, path)),
+    ),
+]
+
+
 class Route(Model):
     """Requests whose path begins in a certain way, with limits of their own."""
 
-    path_prefix: EndpointPath
+    path_prefix: PathPrefix
     """How the path begins, whole segments of it; of several that fit, the longest counts."""
     timeouts: Timeouts
     """Limits of these requests; what is absent comes from gateway.timeouts."""

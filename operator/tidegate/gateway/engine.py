@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import os
+import time
 
 from tidegate.gateway.bodies import body_of
 from tidegate.gateway.draining import Drain
@@ -19,6 +21,8 @@ START_SECONDS = 0.25
 LISTEN_SECONDS = 2.0
 READY_SECONDS = 10.0
 WARMUP_SECONDS = 600.0
+REMIND_SECONDS = 60.0
+"""Between two times that the same reason is logged for which the engine is not ready."""
 MOST_READ_BYTES = 64 * 1024
 
 
@@ -32,7 +36,8 @@ class Engine:
         self._ready = False
         self._seen = False
         self._look = asyncio.Event()
-        self._warned = ""
+        self._unheard = ""
+        self._warned, self._warned_at = "", 0.0
 
     def unreachable(self, error: OSError) -> None:
         """A request found nobody listening."""
@@ -43,6 +48,8 @@ class Engine:
         """Look again and again, until cancelled."""
         while True:
             listens = await self._listens()
+            if not listens and not self._ready:
+                self._warn(f"{self._options.upstream.host}:{self._options.upstream.port}: {self._unheard}")
             if listens is False:
                 self._gone()
             elif listens and not self._ready:
@@ -70,9 +77,12 @@ class Engine:
             async with asyncio.timeout(LISTEN_SECONDS):
                 _, writer = await asyncio.open_connection(upstream.host, upstream.port)
         except TimeoutError:
+            self._unheard = f"no connection within {LISTEN_SECONDS:g} s"
             return None
         except OSError as error:
-            return False if error.errno in (errno.ECONNREFUSED, None) else None
+            number = error.errno or 0
+            self._unheard = os.strerror(number) if number > 0 else str(error)
+            return False if number in (errno.ECONNREFUSED, 0) else None
         writer.close()
         return True
 
@@ -116,7 +126,8 @@ class Engine:
             writer.close()
 
     def _warn(self, message: str) -> None:
-        """Say why it is not ready, once for each reason."""
-        if message != self._warned:
-            self._warned = message
+        """Say why it is not ready: each reason at once, and again while it lasts."""
+        now = time.monotonic()
+        if message != self._warned or now >= self._warned_at + REMIND_SECONDS:
+            self._warned, self._warned_at = message, now
             self._log.write("engine-not-ready", message=message)

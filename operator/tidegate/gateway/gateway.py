@@ -102,7 +102,8 @@ class Gateway:
             deadline = time.monotonic() + seconds
             timeouts = timeouts.within(seconds)
         exchange = Exchange(self, client, head, request_id=request_id, timeouts=timeouts, deadline=deadline)
-        if head.method in (b"GET", b"HEAD") and head.path in self._probes:
+        # What begins on such a path as another protocol is no probe.
+        if head.method in (b"GET", b"HEAD") and head.path in self._probes and not head.upgrade:
             return exchange
         work_id = request_id if not self.drain.known(request_id) else f"{request_id}-{secrets.token_hex(4)}"
         # Known to the exchange beforehand: the arrival itself may be the moment in which everything ends.

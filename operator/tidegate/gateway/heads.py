@@ -126,7 +126,7 @@ def parse_request(raw: bytes) -> RequestHead:
     minor = int(match[3])
     target, fields = _origin(match[1], fields, minor)
     connection = _tokens(fields, b"connection")
-    upgrade = (_single(fields, b"upgrade") or b"").lower() if b"upgrade" in connection else b""
+    upgrade = _upgrade(fields) if minor == 1 and b"upgrade" in connection else b""
     return RequestHead(
         method=method,
         target=target,
@@ -136,7 +136,7 @@ def parse_request(raw: bytes) -> RequestHead:
         # A client of HTTP/1.0 cannot be told where a chunked body ends: one request a connection.
         keep_alive=minor == 1 and b"close" not in connection,
         expects=minor == 1 and (_single(fields, b"expect") or b"").lower() == b"100-continue",
-        upgrade=upgrade if minor == 1 and upgrade != b"h2c" else b"",
+        upgrade=upgrade,
     )
 
 
@@ -261,6 +261,12 @@ def _single(fields: Fields, name: bytes) -> bytes | None:
     if len(values) > 1:
         raise HeadError(400, f"more than one {name.decode()}")
     return values[0] if values else None
+
+
+def _upgrade(fields: Fields) -> bytes:
+    """The protocols asked for but HTTP/2, which would carry requests past the gateway's count."""
+    asked = [name.strip() for name in (_single(fields, b"upgrade") or b"").lower().split(b",")]
+    return b", ".join(name for name in asked if name not in (b"", b"h2c"))
 
 
 def _tokens(fields: Fields, name: bytes) -> frozenset[bytes]:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tidegate.gateway.terms import Settings
+from tidegate.gateway.terms import MAX_SECONDS, Settings
 from tidegate.gateway.timeouts import Profiles, Timeouts, parse_routes
 
 PRESTOP_KEY = "TIDEGATE_PRESTOP_KEY"
@@ -121,9 +121,14 @@ def read(args: argparse.Namespace, environment: Mapping[str, str] = os.environ) 
         routes = parse_routes(given["routes"], timeouts)
     except ValueError as error:
         raise OptionError(f"--{error}") from None
+    upstream = _address(given, "upstream")
+    if not upstream.host or not upstream.port:
+        raise OptionError(f"--upstream: {given['upstream']} is not HOST:PORT; a host and a port from 1 are needed")
+    if given["warmup-body"] and not given["warmup-path"]:
+        raise OptionError("--warmup-body: nothing is asked without --warmup-path; set it, or leave the body out")
     return Options(
         listen=_address(given, "listen"),
-        upstream=_address(given, "upstream"),
+        upstream=upstream,
         admin=_address(given, "admin"),
         key_dir=given["key-dir"],
         prestop_key=environment.get(PRESTOP_KEY, ""),
@@ -157,4 +162,4 @@ def _seconds(given: Mapping[str, str], name: str) -> float:
         value = math.nan
     if not (math.isfinite(value) and value >= 0):
         raise OptionError(f"--{name}: a number of seconds is needed, not {given[name]}")
-    return value
+    return min(value, MAX_SECONDS)

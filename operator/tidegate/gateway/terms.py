@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
+MAX_SECONDS = 1e9
+"""Longer times are taken for this one: thirty years, which every clock and timer of a process can still count."""
+
 
 class State(Enum):
     """What a process tells of itself; see the table of states in docs/gateway.md."""
@@ -112,10 +115,24 @@ class Advance:
     sealed: bool = False
 
 
+def seconds_of(value: object) -> float:
+    """A number out of JSON as seconds; raises ValueError for anything else, and for one that no float can hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("a number of seconds is needed")  # noqa: TRY004  (one kind of error for wrong values)
+    try:
+        seconds = float(value)
+    except OverflowError:
+        seconds = math.inf
+    if not math.isfinite(seconds):
+        raise ValueError("a number of seconds is needed")
+    return min(seconds, MAX_SECONDS)
+
+
 def _seconds(body: Mapping[str, object], field: str) -> float | None:
     value = body.get(field)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise InvalidDrainError(f"{field} must be a number of seconds or null")
-    return max(float(value), 0.0)
+    try:
+        return max(seconds_of(value), 0.0)
+    except ValueError:
+        raise InvalidDrainError(f"{field} must be a number of seconds or null") from None

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import dataclass
 
+from tidegate.gateway.terms import MAX_SECONDS, seconds_of
+
 DEADLINE_HEADER = b"tidegate-deadline-seconds"
+_NUMBER = re.compile(rb"[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,3})?|[+-]?\.[0-9]+")
 FIELDS = {"connectSeconds": "connect", "idleSeconds": "idle", "totalSeconds": "total"}
 
 
@@ -82,8 +86,8 @@ def _route(entry: object, where: str, general: Timeouts) -> Route:
     if not isinstance(entry, dict) or set(entry) - {"pathPrefix", "timeouts"}:
         raise ValueError(f"{where}: an object with pathPrefix and timeouts is needed")
     prefix, given = entry.get("pathPrefix"), entry.get("timeouts") or {}
-    if not isinstance(prefix, str) or not prefix.startswith("/"):
-        raise ValueError(f"{where}.pathPrefix: a path that begins with / is needed")
+    if not isinstance(prefix, str) or not prefix.startswith("/") or set(prefix) & set("?#"):
+        raise ValueError(f"{where}.pathPrefix: a path that begins with / is needed, without ? and # and what follows")
     if not isinstance(given, dict) or set(given) - set(FIELDS):
         raise ValueError(f"{where}.timeouts: only {', '.join(FIELDS)} are known")
     values = {}
@@ -91,9 +95,10 @@ def _route(entry: object, where: str, general: Timeouts) -> Route:
         value = given.get(field)
         if value is None:
             value = getattr(general, name)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError(f"{where}.timeouts.{field}: a number of seconds is needed")  # noqa: TRY004
-        values[name] = float(value)
+        try:
+            values[name] = seconds_of(value)
+        except ValueError as error:
+            raise ValueError(f"{where}.timeouts.{field}: {error}") from None
     try:
         return Route(prefix, Timeouts(**values))
     except ValueError as error:
@@ -102,10 +107,6 @@ def _route(entry: object, where: str, general: Timeouts) -> Route:
 
 def parse_deadline(value: bytes) -> float:
     """The rest of a client's own deadline, in seconds; raises ValueError."""
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = math.nan
-    if not math.isfinite(seconds):
-        raise ValueError("Tidegate-Deadline-Seconds must be a number of seconds")
-    return seconds
+    if not _NUMBER.fullmatch(value):
+        raise ValueError("Tidegate-Deadline-Seconds must be a number of seconds, such as 12.5")
+    return min(float(value), MAX_SECONDS)
