@@ -1,5 +1,6 @@
 """Connections that are lost where nobody looks at them: just made to the engine, or of a client not read from."""
 
+import asyncio
 import json
 import socket
 import struct
@@ -9,7 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from gateway.rig import echo, engine, front
+from gateway.rig import Engine, Peer, echo, engine, front
+from tidegate.gateway import watch
 from tidegate.gateway.sending import Sending
 from tidegate.gateway.terms import DrainRequest
 from tidegate.gateway.upstream import UpstreamConnection
@@ -103,3 +105,63 @@ async def test_whatever_goes_wrong_with_a_new_connection_ends_the_request(monkey
         heard = await client.ask("POST", "/v1/x", b"{}")
         assert (heard.head.status_code, json.loads(heard.body)["error"]["code"]) == (502, "upstream_connect_failed")
         client.close()
+
+
+async def test_a_client_that_resets_while_it_is_not_read_from_is_gone() -> None:
+    go = asyncio.Event()
+
+    async def script(peer: Peer, own: Engine) -> None:
+        await go.wait()
+        await peer.closed()
+
+    async with engine(script) as own, front(own.port) as gate:
+        client = await gate.client()
+        client.writer.write(b"POST /v1/x HTTP/1.1\r\nHost: e\r\nContent-Length: 40000000\r\n\r\n" + bytes(20_000_000))
+        await gate.until(lambda: gate.gateway._connections)
+        [connection] = gate.gateway._connections
+        await gate.until(lambda: connection.held)
+        # Until nothing moves any more: the gateway takes no byte of it until it lets go by itself.
+        before = -1
+        while before != (left := client.writer.transport.get_write_buffer_size()):
+            before = left
+            await asyncio.sleep(0.3)
+        assert left
+        client.reset()
+        await gate.until(lambda: gate.state()["inFlight"] == 0)
+        assert (gate.failures(), go.is_set()) == ({"client_gone": 1}, False)
+        go.set()
+
+
+async def test_a_client_that_pauses_after_it_was_held_is_gone_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "BODY_SECONDS", 0.5)
+
+    async def script(peer: Peer, own: Engine) -> None:
+        await own.go.wait()
+        await peer.closed()
+
+    async with engine(script) as own, front(own.port) as gate:
+        client = await gate.client()
+        client.writer.write(b"POST /v1/x HTTP/1.1\r\nHost: e\r\nContent-Length: 40000000\r\n\r\n" + bytes(20_000_000))
+        await gate.until(lambda: gate.gateway._connections)
+        [connection] = gate.gateway._connections
+        await gate.until(lambda: connection.held)
+        await asyncio.sleep(1)
+        assert gate.failures() == {}  # it is the engine that lets it wait
+        own.go.set()
+        await gate.until(lambda: gate.failures() == {"client_gone": 1})
+        client.close()
+
+
+async def test_a_request_behind_one_whose_client_is_gone_is_not_begun() -> None:
+    async def script(peer: Peer, own: Engine) -> None:
+        own.heard.append(await peer.hear())
+        await peer.closed()
+
+    async with engine(script) as own, front(own.port) as gate:
+        client = await gate.client()
+        await client.send(b"GET /v1/1 HTTP/1.1\r\nHost: e\r\n\r\nGET /v1/2 HTTP/1.1\r\nHost: e\r\n\r\n")
+        await gate.until(lambda: own.heard)
+        client.reset()
+        await gate.until(lambda: gate.failures() == {"client_gone": 1})
+        await asyncio.sleep(0.2)
+        assert (len(own.heard), gate.state()["inFlight"]) == (1, 0)

@@ -212,3 +212,53 @@ async def test_behind_the_engine_s_own_close_frame_comes_no_other(in_pieces: boo
         gate.gateway.drain.post(DrainRequest("d", "", 1, propagation=0, flush=0.9))
         assert await client.rest() == b""
         client.close()
+
+
+async def test_what_a_client_sent_ahead_of_the_switch_arrives_and_does_not_stop_the_rest() -> None:
+    size, got = 300_000, 0
+
+    async def script(peer: Peer, own: Engine) -> None:
+        nonlocal got
+        await peer.hear()
+        await own.go.wait()
+        await peer.send(SWITCH)
+        got = len(peer.parser.trailing_data[0])
+        while got < size:
+            data = await peer.reader.read(65536)
+            assert data
+            got += len(data)
+        await peer.send(b"\x81\x02ok")
+        await peer.closed()
+
+    async with engine(script) as own, front(own.port) as gate:
+        client = await gate.client()
+        client.writer.write(ASK + bytes(size))
+        await gate.until(lambda: gate.gateway._connections)
+        [connection] = gate.gateway._connections
+        await gate.until(lambda: connection.held)
+        own.go.set()
+        assert (await asyncio.wait_for(client.reader.readuntil(b"ok"), 20)).endswith(b"\x81\x02ok")
+        assert got == size
+        client.close()
+
+
+async def test_a_client_s_half_close_comes_behind_what_the_engine_did_not_take_at_first() -> None:
+    size = 8_000_000
+
+    async def script(peer: Peer, own: Engine) -> None:
+        await switched(peer)
+        await own.go.wait()
+        assert len(await peer.rest()) == size
+        await peer.send(b"\x81\x02ok")
+
+    async with engine(script) as own, front(own.port) as gate:
+        client = await tunnel(gate)
+        client.writer.write(bytes(size))
+        client.writer.write_eof()
+        [connection] = gate.gateway._connections
+        await gate.until(lambda: connection.held)
+        own.go.set()
+        assert await client.rest() == b"\x81\x02ok"
+        await gate.until(lambda: gate.state()["inFlight"] == 0)
+        assert gate.failures() == {}
+        client.close()

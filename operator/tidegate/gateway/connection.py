@@ -12,6 +12,7 @@ from tidegate.gateway.dialects import Dialect
 from tidegate.gateway.exchange import Exchange
 from tidegate.gateway.framing import Chunks, Counted, FramingError
 from tidegate.gateway.heads import CHUNKED, END, MAX_HEAD_BYTES, HeadError, RequestHead, parse_request
+from tidegate.gateway.reading import Reading
 from tidegate.gateway.upstream import VIEW
 
 if TYPE_CHECKING:
@@ -22,14 +23,21 @@ HEAD_SECONDS = 10.0
 IDLE_SECONDS = 75.0
 """How long a connection without a request is kept."""
 LINGER_SECONDS = 1.0
-"""Between our FIN and the close: closing over unread bytes would send a reset, which can overtake the answer."""
+"""Silence between our FIN and the close: closing over unread bytes sends a reset, which can overtake the answer."""
+MAX_LINGER_SECONDS = 30.0
+"""How long a client may go on with an upload that is answered already."""
 SEND_BUFFER_BYTES = 64 * 1024
 MAX_AHEAD_BYTES = 64 * 1024
+MAX_EMPTY_LINES = 8
+"""Before a request; RFC 9112, section 2.2, asks to skip one at least."""
+_EMPTY_LINE = b"\r\n"
 _TOKEN = frozenset(b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 
 class ClientConnection(asyncio.BufferedProtocol):
     """Reads requests, and hands the bytes of their bodies to the exchange that is under way."""
+
+    _reading: Reading
 
     def __init__(self, gateway: Gateway) -> None:
         self.paused = False
@@ -44,9 +52,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._switched = False
         self._closing = False
         self._fin_sent = False
-        self._holds: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._linger_until = 0.0
         self._in_head = False
+        self._empty_lines = 0
 
     # -- what the transport calls
 
@@ -56,6 +65,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         # A request is over when the kernel has its last byte: no buffer of our own, and a small one of the kernel's.
         self._transport.set_write_buffer_limits(high=0)
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+        self._reading = Reading(self._transport, self.abort)
         self._gateway.opened(self)
         self._await(IDLE_SECONDS, self.close)
 
@@ -64,6 +74,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._closing:
+            self._linger()
             return
         data = bytes(VIEW[:nbytes])
         if self._body is not None:
@@ -76,10 +87,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         else:
             self._input += data
             if len(self._input) > MAX_AHEAD_BYTES:
-                self._hold("ahead", True)
+                self._reading.hold("ahead")
 
     def eof_received(self) -> bool:
         self.eof = True
+        self._reading.end()
         if self._closing:
             return False
         if self._exchange is not None:
@@ -89,6 +101,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, _exc: Exception | None) -> None:
         self._cancel_timer()
+        self._reading.end()
         self._closing = True
         self._gateway.closed(self)
         if self._exchange is not None:
@@ -109,7 +122,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     @property
     def held(self) -> bool:
         """Whether we do not read from the client at the moment."""
-        return bool(self._holds)
+        return self._reading.held
 
     def write(self, data: bytes) -> None:
         if self._transport is not None and not self._fin_sent and not self._transport.is_closing():
@@ -123,26 +136,36 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def hold_reading(self, hold: bool) -> None:
         """Stop reading while the engine does not take the request's body."""
-        self._hold("engine", hold)
+        if hold:
+            self._reading.hold("engine")
+        elif self.held:
+            self._reading.release("engine")
+            if self._exchange is not None:
+                self._exchange.watch.read_again()
 
     def switched(self) -> None:
         """The protocol is another one from now on: what comes is no request."""
         self._switched = True
         data, self._input = self._input, b""
+        self._reading.release("ahead")
         if data and self._exchange is not None:
             self._exchange.client_data(data)
 
     def exchange_over(self, *, close: bool) -> None:
         """The response has gone; go on with the next request, or end."""
         self._exchange = None
-        if close or self.eof or self._body is not None:
+        if close or self._closing or self.last or self._body is not None:
             self.close()
             return
-        self._hold("ahead", False)
-        self._hold("engine", False)
+        self._reading.release("ahead", "engine")
         self._next()
 
     # -- ends
+
+    @property
+    def last(self) -> bool:
+        """Whether no other request can come: the client has closed its half, and nothing behind this one is here."""
+        return self.eof and not self._input
 
     @property
     def idle(self) -> bool:
@@ -159,9 +182,9 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._transport.close()
             return
         self.write_eof()
-        for reason in tuple(self._holds):
-            self._hold(reason, False)
-        self._timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, self.abort)
+        self._reading.release("ahead", "engine")
+        self._linger_until = asyncio.get_running_loop().time() + MAX_LINGER_SECONDS
+        self._linger()
 
     def abort(self) -> None:
         """Cut the connection."""
@@ -174,8 +197,12 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _next(self) -> None:
         """Begin with the next request if its head is here."""
-        while self._input.startswith(b"\r\n"):
-            self._input = self._input[2:]
+        if not self._skip_empty_lines():
+            self._refuse(400, f"more than {MAX_EMPTY_LINES} empty lines where a request is due")
+            return
+        if self.eof and END not in self._input:
+            self.close()
+            return
         if not self._input:
             self._in_head = False
             self._await(IDLE_SECONDS, self.close)
@@ -192,8 +219,18 @@ class ClientConnection(asyncio.BufferedProtocol):
         except HeadError as error:
             self._refuse(error.status, str(error))
 
+    def _skip_empty_lines(self) -> bool:
+        """False: there are too many."""
+        at = 0
+        while self._input.startswith(_EMPTY_LINE, at) and self._empty_lines <= MAX_EMPTY_LINES:
+            at += len(_EMPTY_LINE)
+            self._empty_lines += 1
+        self._input = self._input[at:]
+        return self._empty_lines <= MAX_EMPTY_LINES
+
     def _wait_for_head(self) -> None:
-        if self._input[0] not in _TOKEN:
+        # A CR alone may be one half of an empty line.
+        if self._input[0] not in _TOKEN and self._input != b"\r":
             self._refuse(400, "this is not HTTP/1.1 in clear text; TLS is for the mesh or proxy in front")
         elif b"\n\n" in self._input or (self._input.startswith(b"\n")):
             self._refuse(400, "a bare LF in the head")
@@ -207,6 +244,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._refuse(408, f"the head of the request did not come within {HEAD_SECONDS:g} s")
 
     def _begin(self, head: RequestHead) -> None:
+        self._empty_lines = 0
         exchange = self._gateway.admit(self, head)
         if exchange is None:
             self.close()
@@ -220,6 +258,9 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._input = data
         elif data:
             self._take_body(data)
+        if self.eof and self._exchange is not None:
+            # It came behind this request, while an earlier one was under way.
+            self._exchange.client_eof()
 
     def _take_body(self, data: bytes) -> None:
         body, exchange = self._body, self._exchange
@@ -258,12 +299,9 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     # -- inside
 
-    def _hold(self, reason: str, on: bool) -> None:
-        before = bool(self._holds)
-        (self._holds.add if on else self._holds.discard)(reason)
-        if self._transport is None or self._transport.is_closing() or before is bool(self._holds):
-            return
-        (self._transport.pause_reading if on else self._transport.resume_reading)()
+    def _linger(self) -> None:
+        left = self._linger_until - asyncio.get_running_loop().time()
+        self._await(max(min(LINGER_SECONDS, left), 0.0), self.abort)
 
     def _await(self, seconds: float, action: Callable[[], None]) -> None:
         self._cancel_timer()

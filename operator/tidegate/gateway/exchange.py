@@ -130,7 +130,7 @@ class Exchange:
         if isinstance(body, Events):
             body.intercept = self._gateway.drain.draining
         self.watch.begun(streaming=isinstance(body, Events), opaque=isinstance(body, Opaque))
-        self.close = self.close or head.length == UNTIL_CLOSE or self._gateway.drain.draining or self.client.eof
+        self.close = self.close or head.length == UNTIL_CLOSE or self._gateway.drain.draining or self.client.last
         extra = [] if head.get(b"x-request-id") else [(b"X-Request-Id", self._request_id.encode())]
         self.client.write(write_response(head, extra, close=self.close))
         rest, self._head_bytes = self._head_bytes, b""

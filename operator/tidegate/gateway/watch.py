@@ -68,6 +68,11 @@ class Watch:
         self._engine_eof_at = time.monotonic()
         self.arm()
 
+    def read_again(self) -> None:
+        """The client is read from again: its pause begins now."""
+        self.last = time.monotonic()
+        self.arm()
+
     def cancel(self) -> None:
         if self._timer is not None:
             self._timer.cancel()

@@ -1,0 +1,148 @@
+"""What a client's connection does between two requests and behind the last: pipelines, empty lines, late uploads."""
+
+import asyncio
+import json
+
+import pytest
+
+from gateway.rig import Engine, Front, Peer, echo, engine, front
+from tidegate.gateway import connection
+from tidegate.gateway.terms import DrainRequest
+
+GET = b"GET /v1/%d HTTP/1.1\r\nHost: e\r\n\r\n"
+PIECE = bytes(100_000)
+
+
+async def slow_events(peer: Peer, own: Engine) -> None:
+    """Every answer waits for `go`."""
+    while True:
+        heard = await peer.hear()
+        own.heard.append(heard)
+        await peer.begin_events()
+        await peer.chunk(b"data: %b\n\n" % heard.head.target)
+        await own.go.wait()
+        await peer.end_chunks()
+        peer.answered()
+
+
+@pytest.mark.parametrize("body", [b"", b"3\r\nabc\r\n0\r\n\r\n"])
+async def test_pipelined_requests_before_a_half_close_are_all_answered(body: bytes) -> None:
+    chunked = b"POST /v1/3 HTTP/1.1\r\nHost: e\r\nTransfer-Encoding: chunked\r\n\r\n" + body
+    async with engine(slow_events) as own, front(own.port) as gate:
+        client = await gate.client()
+        await client.send(GET % 1 + GET % 2 + (chunked if body else b""))
+        await gate.until(lambda: own.heard)
+        client.writer.write_eof()
+        [ours] = gate.gateway._connections
+        await gate.until(lambda: ours.eof)
+        own.go.set()
+        answers = await client.rest()
+        expected = [b"/v1/1", b"/v1/2", *([b"/v1/3"] if body else [])]
+        assert [heard.head.target for heard in own.heard] == expected
+        assert [part.count(b"Connection: close") for part in answers.split(b"HTTP/1.1 200 ")[1:]] == (
+            [0] * (len(expected) - 1) + [1]
+        )
+        assert answers.endswith(b"data: %b\n\n\r\n0\r\n\r\n" % expected[-1])
+        assert gate.failures() == {}
+        client.close()
+
+
+@pytest.mark.parametrize("rest", [b"GET /v1/2 HTT", b"POST /v1/2 HTTP/1.1\r\nHost: e\r\nContent-Length: 9\r\n\r\nabc"])
+async def test_half_a_request_before_a_half_close_is_not_waited_for(rest: bytes) -> None:
+    async with engine(slow_events) as own, front(own.port) as gate:
+        client = await gate.client()
+        await client.send(GET % 1 + rest)
+        await gate.until(lambda: own.heard)
+        client.writer.write_eof()
+        [ours] = gate.gateway._connections
+        await gate.until(lambda: ours.eof)
+        own.go.set()
+        await client.closed()
+        await gate.until(lambda: gate.state()["inFlight"] == 0)
+        assert len(own.heard) == 1
+        client.close()
+
+
+async def test_a_few_empty_lines_before_a_request_are_skipped_in_whatever_pieces() -> None:
+    async with engine(echo) as own, front(own.port) as gate:
+        client = await gate.client()
+        for number, pieces in enumerate(
+            ([b"\r\n"], [b"\r", b"\n"], [b"\r\n\r", b"\n\r\n"], [b"\r\n"] * 8, [b"\r\n", b"\r\n\r\n"])
+        ):
+            for piece in pieces:
+                await client.send(piece)
+                await asyncio.sleep(0.02)
+            await client.send(GET % number)
+            assert (await client.reader.readuntil(b"empty")).startswith(b"HTTP/1.1 200")
+        assert len(own.heard) == 5
+        client.close()
+
+
+async def test_a_flood_of_empty_lines_is_refused() -> None:
+    async with engine(echo) as own, front(own.port) as gate:
+        client = await gate.client()
+        await client.send(b"\r\n" * connection.MAX_EMPTY_LINES + GET % 1)
+        assert (await client.reader.readuntil(b"empty")).startswith(b"HTTP/1.1 200")
+        for _ in range(connection.MAX_EMPTY_LINES):
+            await client.send(b"\r\n")
+            await asyncio.sleep(0.01)
+        await client.send(b"\r\n" * 20_000 + GET % 2)
+        assert (await client.rest()).startswith(b"HTTP/1.1 400")
+        assert len(own.heard) == 1
+        client.close()
+
+
+@pytest.mark.parametrize("sent", [b"\rGET /v1/x HTTP/1.1\r\nHost: e\r\n\r\n", b"\r\r\n"])
+async def test_a_bare_cr_is_no_empty_line(sent: bytes) -> None:
+    async with engine(echo) as own, front(own.port) as gate:
+        client = await gate.client()
+        await client.send(sent[:1])
+        await asyncio.sleep(0.05)
+        await client.send(sent[1:])
+        assert (await client.rest()).startswith(b"HTTP/1.1 400")
+        assert own.heard == []
+        client.close()
+
+
+async def upload(gate: Front, pieces: int) -> bytes:
+    """Send a large body slowly, whatever is answered meanwhile, and read the answer then."""
+    client = await gate.client()
+    await client.send(b"POST /v1/x HTTP/1.1\r\nHost: e\r\nContent-Length: %d\r\n\r\n" % (pieces * len(PIECE)))
+    for _ in range(pieces):
+        await client.send(PIECE)
+        await asyncio.sleep(0.06)
+    client.writer.write_eof()
+    answer = await client.rest()
+    client.close()
+    return answer
+
+
+@pytest.mark.parametrize("loss", [False, True])
+async def test_a_slow_upload_is_told_why_it_is_not_wanted(loss: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "LINGER_SECONDS", 1.5)
+    if loss:
+        monkeypatch.setattr(connection, "MAX_LINGER_SECONDS", 0.5)
+    async with engine(echo) as own, front(own.port) as gate:
+        gate.gateway.drain.post(DrainRequest("d", "", None, since_withdrawal=9, propagation=1, quiet=60))
+        if loss:
+            # For ever is for nobody.
+            with pytest.raises(ConnectionError):
+                await upload(gate, 100)
+            return
+        answer = await upload(gate, 40)
+        assert answer.startswith(b"HTTP/1.1 503")
+        assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "server_draining"
+
+
+async def test_an_early_answer_of_the_engine_reaches_a_slow_upload(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "LINGER_SECONDS", 1.5)
+
+    async def script(peer: Peer, own: Engine) -> None:
+        await peer.reader.read(100)
+        await peer.send(b"HTTP/1.1 413 X\r\nContent-Length: 3\r\n\r\nbig")
+        await peer.closed()
+
+    async with engine(script) as own, front(own.port) as gate:
+        answer = await upload(gate, 40)
+        assert answer.startswith(b"HTTP/1.1 413")
+        assert answer.endswith(b"big")
