@@ -307,6 +307,18 @@ def test_whatever_the_gateway_takes_h11_reads_in_the_same_way(seed: int) -> None
     assert refused > 1000
 
 
+def test_the_line_of_a_chunk_s_size_may_be_torn_anywhere() -> None:
+    data = b"3 \t;a=b c\t\r\nabc\r\n0 ;x\r\n\r\n"
+    for at in range(1, len(data)):
+        chunks, body = Chunks(), b""
+        for piece in (data[:at], data[at:]):
+            body += b"".join(piece[start:end] for start, end in chunks.feed(piece))
+        assert (body, chunks.done, chunks.excess) == (b"abc", True, 0)
+    for torn in (b" ", b"3 x", b"3\r ", b"3 \r\n"):
+        with pytest.raises(FramingError):
+            Chunks().feed(torn)
+
+
 def test_pieces_do_not_change_how_chunks_are_read() -> None:
     rng = random.Random(7)
     for data in mutants(rng, 3000):

@@ -118,7 +118,7 @@ class Chunks:
 
 def _could_be_size(line: bytes) -> bool:
     """Whether more bytes could make a size line of it; junk is refused before it fills a buffer."""
-    text = line.removesuffix(b"\r") + b"\r\n"
+    text = line.removesuffix(b"\r").rstrip(b" \t") + b"\r\n"
     return _SIZE.fullmatch(text) is not None
 
 
