@@ -85,8 +85,6 @@ class Progress:
             self.foreign = not self.begun and (self.foreign or not _DONE.search(event))
         if form.choices and _LATER_CHOICE.search(event):
             self.choices |= {index for index, _ in _choices(event)}
-        if self.finished:
-            return
         if form.finish.search(event):
             ended = {index for index, reason in _choices(event) if reason} if form.choices else set()
             self.over |= ended or self.choices
