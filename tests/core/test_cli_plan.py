@@ -123,18 +123,24 @@ def test_a_change_that_would_get_stuck_says_why_and_exits_1(write, capsys):
     assert "remove hostNetwork" in err
 
 
+V1 = "apiVersion: tidegate.dev/v1alpha1\n"
 UNUSABLE = {
+    "another version": ("apiVersion: v1\nkind: LLMService", "apiVersion is not tidegate.dev/v1alpha1"),
     "no such file": (None, "cannot be read: No such file"),
     "not yaml": ("a: b: c", "is not YAML, line 1"),
     "nothing in it": ("", "holds 0 LLMServices; give a file with exactly one"),
     "only others": ("kind: Pod", "holds 0 LLMServices"),
     "two": ("kind: LLMService\n---\nkind: LLMService", "holds 2 LLMServices"),
-    "no name": ("kind: LLMService", "metadata.name is missing; name the LLMService"),
+    "no name": (V1 + "kind: LLMService", "metadata.name is missing; name the LLMService"),
     "not text": (b"\xff\xfe", "is not UTF-8 text, byte 0"),
-    "metadata of text": ("kind: LLMService\nmetadata: a", "metadata is no object"),
-    "status of text": ("kind: LLMService\nmetadata: {name: a}\nstatus: a", "status is no object"),
-    "a number as its name": ("kind: LLMService\nmetadata: {name: 123}", "metadata.name is no text; put it in quotes"),
-    "no spec": ("kind: LLMService\nmetadata: {name: a}", "spec: is required: add it"),
+    "metadata of text": (V1 + "kind: LLMService\nmetadata: a", "metadata is no object"),
+    "spec of text": (V1 + "kind: LLMService\nmetadata: {name: a}\nspec: a", "spec is no object"),
+    "status of text": (V1 + "kind: LLMService\nmetadata: {name: a}\nstatus: a", "status is no object"),
+    "a number as its name": (
+        V1 + "kind: LLMService\nmetadata: {name: 123}",
+        "metadata.name is no text; put it in quotes",
+    ),
+    "no spec": (V1 + "kind: LLMService\nmetadata: {name: a}", "spec: is required: add it"),
 }
 
 
@@ -146,6 +152,59 @@ def test_what_cannot_be_used_is_named_with_its_remedy_and_exits_2(tmp_path: Path
     code, out, err = told(capsys, "-f", str(path))
     assert (code, out) == (2, "")
     assert err.startswith("tidegate plan: ") and words in err and "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("status", "field"),
+    [
+        ({"gracePeriod": {"terms": [{"foo": 1}]}}, "status.gracePeriod.terms[0].name"),
+        ({"drainTimes": 7}, "status.drainTimes"),
+        ({"rollout": {"startSeconds": "soon"}}, "status.rollout.startSeconds"),
+    ],
+)
+def test_a_status_that_no_operator_wrote_is_named_with_its_file(write, capsys, status, field):
+    old = write("old", manifest() | {"status": status})
+    code, out, err = told(capsys, "-f", write("new", manifest("v2")), "--current", old)
+    assert (code, out) == (2, "") and f"in {old}: {field}: " in err
+
+
+def test_a_broken_current_is_not_taken_for_the_wanted_one(write, capsys):
+    old = write("old", manifest(replicas=-1))
+    code, _, err = told(capsys, "-f", write("new", manifest("v2")), "--current", old)
+    assert code == 2 and f"in {old}: spec.replicas: " in err
+
+
+def test_replicas_that_are_left_out_stay_as_they_are(write, capsys):
+    """As with an autoscaler: who applies a file without them changes none."""
+    new = manifest("v2")
+    del new["spec"]["replicas"]
+    code, out, _ = told(capsys, "-f", write("new", new), "--current", write("old", manifest(replicas=5)), "-o", "json")
+    found = json.loads(out)
+    assert (code, found["drained"], found["leastServing"], found["mostPods"]) == (0, 5, 5, 6)
+
+
+def test_a_service_that_is_not_whole_is_planned_as_if_it_were_and_that_is_said(write, capsys):
+    old = write("old", manifest() | {"status": {"phase": "Stalled"}})
+    code, out, err = told(capsys, "-f", write("new", manifest("v2")), "--current", old)
+    assert code == 0 and "3 pods drained" in out
+    assert err == f"tidegate plan: in {old} it is Stalled; the steps begin where it is whole\n"
+
+
+def test_a_list_as_kubectl_prints_it_is_looked_into(write, capsys):
+    old = {"apiVersion": "v1", "kind": "List", "items": [{"kind": "Pod"}, manifest()]}
+    code, out, _ = told(capsys, "-f", write("new", manifest("v2")), "--current", write("old", old))
+    assert code == 0 and "3 pods drained" in out
+
+
+def test_a_pod_counts_after_min_ready_seconds_and_no_schedule_beats_that(write, capsys):
+    slow = {"rollout": {"minReadySeconds": 100}}
+    new, old = write("new", manifest("v2", **slow)), write("old", manifest(**slow))
+    code, out, _ = told(
+        capsys, "-f", new, "--current", old, "-o", "json", "--drain-seconds", "30", "--start-seconds", "60"
+    )
+    found = json.loads(out)
+    assert (code, found["seconds"], found["boundSeconds"]) == (0, 3 * (60 + 100 + 5 + 30), 3 * (60 + 100 + 5 + 30))
+    assert "counts, after 100 s of minReadySeconds" in out
 
 
 def test_every_problem_of_a_spec_is_told_at_once(write, capsys):
@@ -161,6 +220,11 @@ def test_a_field_that_does_not_exist_is_a_slip(write, capsys):
     code, _, err = told(capsys, "-f", write("new", slip))
     assert code == 2 and "spec.rollout.maxUnavailble: is not a field" in err and "spec.replicas" in err
     assert "hostname" not in err
+
+
+def test_a_change_without_a_spec_is_refused(write, capsys):
+    code, _, err = told(capsys, "-f", write("new", manifest() | {"spec": None}), "--current", write("old", manifest()))
+    assert code == 2 and "spec.template: is required" in err
 
 
 def test_a_change_keeps_the_name(write, capsys):

@@ -84,7 +84,7 @@ def test_percentiles_rise_and_lie_within_what_was_seen(samples: list[tuple[float
     assert told == sorted(told)
     assert all(q <= max(s for s, _ in samples) * GROWTH + 0.1 for q in told)
     if not any(cut for _, cut in samples):
-        assert curve.reach == 1
+        assert curve.steps[-1].survival == 0
 
 
 @given(samples=PAIRS, prior=st.floats(1, 1000))
@@ -256,7 +256,7 @@ def test_a_memory_does_not_make_up_for_drains_that_are_cut_now() -> None:
     old = Histogram().add([Sample(500.0, at=0.0)])
     h = old.add(Sample(min(s, 120.0), s > 120, 9 * HALF_LIFE) for s in map(float, range(30, 150)))
     found = estimate(h, 120)
-    assert kaplan_meier(h).reach == 1
+    assert kaplan_meier(h).steps[-1].survival == 0
     assert (found.truncated, found.p99, found.p99_upper) == (True, None, None)
     assert found.longest == pytest.approx(120, rel=0.02)
 
@@ -338,7 +338,7 @@ def test_no_samples() -> None:
     found = estimate(Histogram(), 77.0)
     assert (found.n, found.n_effective, found.covers, found.longest) == (0, 0, 0, 0)
     assert (found.p50, found.p90, found.p99, found.p99_upper, found.truncated) == (None, None, None, 77.0, False)
-    assert Curve(()).reach == 0
+    assert Curve(()).quantile(0.01) is None
 
 
 @pytest.mark.parametrize("prior", [0.0, -1.0, float("nan")])

@@ -149,6 +149,9 @@ def never_below_replicas_minus_max_unavailable(s: Snapshot, decided: Plan) -> No
     # Whoever holds no work goes in any case.
     left += [p for p in view.serving if p.uid in taken(decided) and view.holds_no_work(p)]
     assert len(left) == len(view.serving) or len(left) >= least
+    # After a loss that is not mended none goes that is missed.
+    wounded = view.lost and len(view.available) < view.amounts.replicas
+    assert not wounded or len(left) == len(view.serving) or len(left) >= view.amounts.replicas
 
 
 def never_above_replicas_plus_max_surge(s: Snapshot, decided: Plan) -> None:

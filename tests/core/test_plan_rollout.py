@@ -181,6 +181,28 @@ def test_a_flapping_pod_stays_where_it_is_one_of_those_that_serve():
     assert told(story("v3", serving("v1-1"), down, flapping, counts={"v3": 0}, spec=SLOW)) == []
 
 
+@pytest.mark.parametrize("wanted", [{"maxSurge": 0, "maxUnavailable": 1}, {"whenNoCapacity": "DrainFirst"}])
+def test_a_flapping_pod_is_the_one_that_may_be_missing_where_nobody_can_stand_beside_it(wanted):
+    flapping = serving("v1-2", ready_since=NOW - 3)
+    spec = {"replicas": 2, "rollout": {"minReadySeconds": 30} | wanted}
+    beside = [] if "maxSurge" in wanted else [homeless("v2-1")]
+    s = story("v2", serving("v1-1"), flapping, *beside, counts={"v2": len(beside)}, spec=spec)
+    assert "withdraw v1-2 (Rollout)" in told(s)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_the_one_replica_that_flaps_does_not_hold_its_own_successor(replicas):
+    spec = {"replicas": replicas, "rollout": {"minReadySeconds": 30, "maxSurge": 0, "maxUnavailable": 1}}
+    flapping = several("v1", replicas, ready_since=NOW - 3)
+    assert told(story("v2", *flapping, counts={"v2": 0}, spec=spec)) == ["withdraw v1-1 (Rollout)"]
+
+
+def test_after_a_loss_one_that_has_just_recovered_stays():
+    spec = {"rollout": {"minReadySeconds": 30, "maxSurge": 1, "maxUnavailable": 1}}
+    lost, recovered = unready("v1-1", unready_since=NOW - 5), serving("v1-2", ready_since=NOW - 5)
+    assert told(story("v2", lost, recovered, serving("v1-3"), serving("v2-1"), spec=spec)) == []
+
+
 def test_old_pods_that_have_just_recovered_are_waited_for():
     """A new one that has not proven itself either is no reason to let one of them go."""
     blinked = several("v1", 2, ready_since=NOW - 20)

@@ -43,6 +43,16 @@ def test_scale_in_withdraws_the_surplus_and_the_count_falls_only_when_it_is_drai
     assert told(story("v1", done, *several("v1", 3)[1:], spec=to(2))) == ["lower v1 to 2"]
 
 
+def test_a_surplus_pod_that_flaps_goes_first_since_nobody_counts_on_it():
+    """It is never Ready for long enough to be to spare, and a broken service could not be switched off."""
+    flapping = serving("v1-3", ready_since=NOW - 5)
+    steady = to(2, minReadySeconds=30)
+    assert told(story("v1", *several("v1", 2), flapping, spec=steady)) == ["withdraw v1-3 (ScaleIn)"]
+    assert told(story("v1", flapping, spec=to(0, minReadySeconds=30))) == ["withdraw v1-3 (ScaleIn)"]
+    blinked = several("v1", 3, ready_since=NOW - 5)
+    assert told(story("v1", *blinked, spec=steady)) == ["withdraw v1-1 (ScaleIn)"]
+
+
 def test_scale_in_by_several_starts_all_at_once():
     s = story("v1", *several("v1", 5), spec=to(2))
     assert told(s) == [f"withdraw v1-{n} (ScaleIn)" for n in (1, 2, 3)]
@@ -145,6 +155,13 @@ def test_a_sealed_pod_cannot_come_back_so_it_is_drained_and_replaced():
     assert told(s) == ["drained v1-3: Drained"]
     assert told(story("v1", *several("v1", 2), drained("v1-3"), spec=to(3))) == ["lower v1 to 2"]
     assert told(story("v1", *several("v1", 2), counts={"v1": 2}, spec=to(3))) == ["raise v1 to 3"]
+
+
+def test_a_pod_that_somebody_else_drains_too_is_replaced_and_not_waited_for():
+    """It refuses to serve again for as long as the other drain stands, which may be for ever."""
+    back = draining("v1-3", drain=record("v1-3", reason="ScaleIn"))
+    other = {"v1-3": says(back, "draining", drain_id="a stranger's")}
+    assert told(story("v1", *several("v1", 2), back, spec=to(3), readings=other)) == ["raise v1 to 4"]
 
 
 def test_of_two_draining_the_latest_comes_back_when_one_is_missed():

@@ -167,3 +167,13 @@ def test_it_looks_again_when_a_deadline_passes():
 def test_nothing_is_asked_of_pods_while_nothing_is_to_be_drained():
     for s in (story("v1", *OLD, readings=SILENT), story("v2", *OLD, homeless("v2-1"), readings=SILENT)):
         assert plan(s).questions == ()
+
+
+def test_a_flapping_pod_that_does_not_answer_holds_up_no_other():
+    """Asked anew each time that it turns Ready, it would keep everybody waiting for an answer that never comes."""
+    mute = serving("v1-1", ready_since=NOW - 0.5)
+    others = [serving("v1-2"), serving("v1-3"), serving("v2-1")]
+    late = Trouble(NOW - 1, "timeout", "no answer in time")
+    s = story("v2", mute, *others, readings={"v1-1": None}, troubles={mute.uid: late})
+    assert told(s) == ["withdraw v1-2 (Rollout)"]
+    assert [q.uid for q in plan(replace(s, now=NOW + 60)).questions if q.uid == mute.uid] == [mute.uid]

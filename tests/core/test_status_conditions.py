@@ -224,6 +224,16 @@ def test_a_pod_for_which_another_one_makes_room_does_not_lack_capacity():
     assert stalled(story("v2", going(OLD[0]), *second, homeless("v2-3"))) == "NoSpareCapacity"
 
 
+def test_a_rollout_is_not_over_before_its_last_pod_counts():
+    fresh = serving("v2-3", ready_since=NOW - 5)
+    s = story("v2", *several("v2", 2), fresh, spec=STEADY)
+    assert conditions(s)["Reconciling"][:2] == ("True", "ScalingOut")
+    assert "Waiting for pod v2-3 to stay Ready for minReadySeconds (20 s)" in message(s)
+    assert status(plan(s))["phase"] != "Ready"
+    whole = story("v2", *several("v2", 2), replace(fresh, ready_since=NOW - 20), spec=STEADY)
+    assert conditions(whole)["Reconciling"][:2] == ("False", "AsDesired")
+
+
 def test_one_that_crashed_and_is_up_again_has_failed_until_it_stayed_up():
     again = ContainerStatus(running=True, started=True, restarts=1, exit_code=1, exit_reason="Error")
     fresh = serving("v2-1", ready_since=NOW - 5, container=again)
@@ -236,8 +246,10 @@ def test_a_held_scale_in_is_undone_by_scaling_out_and_no_rollout_stops():
     held = draining("v1-3", drain=record("v1-3", since=-BUDGET - 9, budget=None, reason="ScaleIn"))
     s = story("v1", *OLD[:2], held, spec={"replicas": 2, "drain": {"onExpiry": "Hold"}})
     assert stalled(s) == "BudgetHeld"
-    assert "raise spec.replicas again" in message(s)
+    assert "raise spec.replicas again to keep the pod, or let it go" in message(s)
     assert "rollout" not in message(s)
+    other = replace(s, readings={held.uid: says(held, "draining", drain_id="a stranger's")})
+    assert "again" not in message(other) and "to wait on, or let it go" in message(other)
 
 
 def message(s: Snapshot) -> str:

@@ -102,18 +102,20 @@ class Checks:
             serves = other["metadata"]["labels"].get(names.STATE) == names.SERVING
             count += uid not in believed and serves and active(other) and ready(other)
         floor = _limits(basis).least_serving
+        name = pod["metadata"]["name"]
         if count < floor:
-            name = pod["metadata"]["name"]
             self.note(f"{name} was withdrawn: {count} pods serve, {floor} must (replicas - maxUnavailable)")
         least = basis.spec.rollout.min_ready_seconds
         steady = {p.uid: p.ready_since + least for p in basis.pods if p.uid in believed and p.ready_since is not None}
+        whole = sum(at <= basis.now for at in steady.values()) >= basis.spec.replicas
+        if not whole and count < basis.spec.replicas and _lost(basis):
+            self.note(f"{name} was withdrawn: {count} pods serve after a loss that is not mended")
         if steady.get(pod["metadata"]["uid"], basis.now + 1) > basis.now:
             return
         # One that counted goes: the others that serve have to count too, in minReadySeconds of their own.
         now = self._server.now()
         fresh = {uid for uid in believed - self._ours[is_rival(self._writer)] if steady.get(uid, now + 1) > now}
         if count - len(fresh) < floor:
-            name = pod["metadata"]["name"]
             self.note(f"{name} was withdrawn: {len(fresh)} of the {count} that serve have only just become Ready")
 
     def _drained(self, old: Object, new: Object) -> None:
@@ -225,12 +227,21 @@ def _revision(deployment: Object) -> Any:
     return deployment["metadata"]["labels"][names.REVISION]
 
 
+def _wanted(s: Snapshot) -> set[str]:
+    source = revision.source(s.raw_spec)
+    return {d.revision for d in s.deployments if d.source == source}
+
+
+def _lost(s: Snapshot) -> bool:
+    """Whether a pod stopped serving by nobody's order: deleted undrained, or NotReady of an old revision."""
+    gone = [p for p in s.pods if p.state == names.SERVING and not p.ready]
+    return any(p.terminating or (p.alive and p.revision not in _wanted(s)) for p in gone)
+
+
 def _limits(s: Snapshot) -> amounts.Amounts:
     """The limits in force, worked out apart from the operator's own `View`."""
     rollout = s.spec.rollout
-    wanted = revision.source(s.raw_spec)
-    mine = {d.revision for d in s.deployments if d.source == wanted}
-    starved = any(p.alive and p.unschedulable and p.revision in mine for p in s.pods)
+    starved = any(p.alive and p.unschedulable and p.revision in _wanted(s) for p in s.pods)
     if rollout.when_no_capacity is WhenNoCapacity.DRAIN_FIRST and starved:
         return amounts.Amounts(s.spec.replicas, 0, 1)
     return amounts.resolve(s.spec.replicas, rollout.max_surge, rollout.max_unavailable)

@@ -112,6 +112,38 @@ def test_a_revision_that_turns_not_ready_within_min_ready_seconds_takes_no_old_p
     assert by_outcome(world) == {("app:v1", "Drained"): 3}
 
 
+def flap(world: World, uid: str, healthy: bool = False) -> None:
+    """Ready for a moment at a time, as long as the pod serves."""
+    if any(p["metadata"]["uid"] == uid for p in world.pods(state=names.SERVING)):
+        world.kubelet.sicken(uid, healthy=healthy)
+        world.loop.call_later(4.0, flap, world, uid, not healthy)
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_a_flapping_old_pod_does_not_hold_its_successor_where_none_can_stand_beside_it(
+    world: World, replicas: int
+) -> None:
+    standing(world, replicas=replicas, minReadySeconds=20, maxSurge=0, maxUnavailable=1)
+    flap(world, world.pods()[0]["metadata"]["uid"])
+    world.run(30)
+    world.edit(image="app:v2")
+    world.settle()
+    assert by_outcome(world) == {("app:v1", "Drained"): replicas}
+    assert nothing_cut(world)
+
+
+@pytest.mark.parametrize(("before", "after"), [(3, 2), (1, 0)])
+def test_a_service_with_a_flapping_pod_scales_in(world: World, before: int, after: int) -> None:
+    standing(world, replicas=before, minReadySeconds=20)
+    flapping = world.pods()[-1]["metadata"]["uid"]
+    flap(world, flapping)
+    world.run(30)
+    world.edit(replicas=after)
+    world.settle()
+    assert flapping not in {p["metadata"]["uid"] for p in world.pods()}
+    assert nothing_cut(world)
+
+
 def test_a_flapping_revision_that_is_given_up_costs_no_serving_pod(world: World) -> None:
     """It is Ready for a moment at a time, and never for as long as minReadySeconds asks."""
     standing(world, replicas=2, minReadySeconds=20)
@@ -121,13 +153,7 @@ def test_a_flapping_revision_that_is_given_up_costs_no_serving_pod(world: World)
     world.load(world.pods(image="app:v2")[0], *[90.0] * 60)
     flapping = world.pods(image="app:v2")[0]["metadata"]["uid"]
 
-    def flap() -> None:
-        if flapping in world.kubelet.runs and world.pods(image="app:v2", state=names.SERVING):
-            healthy = not world.ready_pods(image="app:v2")
-            world.kubelet.sicken(flapping, healthy=healthy)
-            world.loop.call_later(4.0, flap)
-
-    flap()
+    flap(world, flapping)
     world.run(60)
     assert world.outcomes() == []
     world.edit(image="app:v3")

@@ -102,7 +102,7 @@ class Rollout(Model):
     """Pods below replicas during a rollout, as a number or a percentage rounded down; absent: 0. If both resolve to 0,
     one pod may be unavailable."""
     min_ready_seconds: int = bounded(0, 0, DAY)
-    """Seconds that a new pod must have been Ready before an old one drains for it; absent: 0."""
+    """Seconds that a pod must have been Ready before it counts, and an old one drains for it; absent: 0."""
     progress_deadline_seconds: int = bounded(1800, 1, WEEK)
     """Seconds for new pods to become ready; time spent draining does not count; absent: 1800."""
     when_no_capacity: WhenNoCapacity = WhenNoCapacity.WAIT
@@ -277,11 +277,6 @@ class LLMServiceSpec(Model):
     def parse(cls, raw: Mapping[str, Any]) -> LLMServiceSpec:
         """The spec of an LLMService from its `.spec`. Raises InvalidSpec with every problem found."""
         return cls.parse_at("spec", raw)
-
-    @property
-    def serving_container(self) -> str:
-        """Name of the container that serves: the one named, else the only one, else the one that declares `port`."""
-        return _candidates(self)[0]
 
 
 NAME = r"^[a-z]([-a-z0-9]{0,50}[a-z0-9])?$"

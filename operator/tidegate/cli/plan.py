@@ -10,10 +10,13 @@ import argparse
 import asyncio
 import json
 import sys
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tidegate.api import names
+from tidegate.api.conditions import Phase
 from tidegate.api.errors import InvalidSpec
 
 from .terminal import say, seconds
@@ -25,7 +28,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("-f", "--file", required=True, metavar="FILE", help="the LLMService as it shall be; - is stdin")
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--current", metavar="FILE", help="the LLMService as it is, rolled out and whole")
-    source.add_argument("--cluster", action="store_true", help="take what is from the cluster of the kubeconfig")
+    source.add_argument("--cluster", action="store_true", help="as --current, from the cluster of the kubeconfig")
     parser.add_argument("--start-seconds", type=seconds, help="from creation to Ready (default: as measured, else 60)")
     parser.add_argument(
         "--drain-seconds",
@@ -48,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
         wanted = _load(args.file)
         current = asyncio.run(_from_cluster(wanted)) if args.cluster else _load(args.current) if args.current else None
         _check_same(wanted, current)
-        lines = _render(args, _play(args, wanted, current))
+        lines = _render(args, _play(args, wanted, current, args.current or "the cluster"))
     except (Unusable, InvalidSpec) as error:
         print(f"tidegate plan: {error}", file=sys.stderr)
         return 2
@@ -64,7 +67,7 @@ def _load(path: str) -> dict[str, Any]:
 
     try:
         text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
-        found = [d for d in yaml.safe_load_all(text) if isinstance(d, dict) and d.get("kind") == "LLMService"]
+        found = [d for d in _documents(yaml.safe_load_all(text)) if d.get("kind") == "LLMService"]
     except OSError as error:
         raise Unusable(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -74,7 +77,9 @@ def _load(path: str) -> dict[str, Any]:
         raise Unusable(f"{path} is not YAML{f', line {place.line + 1}' if place else ''}") from error
     if len(found) != 1:
         raise Unusable(f"{path} holds {len(found)} LLMServices; give a file with exactly one")
-    for part in ("metadata", "status"):
+    if found[0].get("apiVersion") != names.API_VERSION:
+        raise Unusable(f"{path}: apiVersion is not {names.API_VERSION}, the only one that is known; write that")
+    for part in ("metadata", "spec", "status"):
         if not isinstance(found[0].get(part) or {}, dict):
             raise Unusable(f"{path}: {part} is no object; write its fields below it")
     name = (found[0].get("metadata") or {}).get("name")
@@ -83,6 +88,14 @@ def _load(path: str) -> dict[str, Any]:
     if not isinstance(name, str):
         raise Unusable(f"{path}: metadata.name is no text; put it in quotes")
     return found[0]
+
+
+def _documents(found: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    """The objects of a file, those of lists, as `kubectl get -o yaml` prints them, among them."""
+    for document in found:
+        if isinstance(document, dict):
+            items = document.get("items")
+            yield from _documents(items) if isinstance(items, list) else (document,)
 
 
 def _check_same(wanted: dict[str, Any], current: dict[str, Any] | None) -> None:
@@ -105,47 +118,56 @@ async def _from_cluster(wanted: dict[str, Any]) -> dict[str, Any]:
         finally:
             await cluster.close()
     except NotFound as error:
-        raise Unusable(f"no LLMService {meta['name']} in namespace {namespace}; leave --cluster out") from error
+        raise Unusable(
+            f"no LLMService {meta['name']} in namespace {namespace}; write the right metadata.namespace into the "
+            "file, or leave --cluster out to plan a first creation"
+        ) from error
     except ClusterError as error:
         raise Unusable(f"the cluster does not answer: {error}") from error
-
-
-@dataclass(frozen=True, slots=True)
-class _Measured:
-    """Seconds that the status of the service tells; None where it does not."""
-
-    start: float | None
-    drain: float | None
-    teardown: float | None
-
-
-def _measured(status: dict[str, Any]) -> _Measured:
-    terms = (status.get("gracePeriod") or {}).get("terms") or []
-    teardown = next((t["seconds"] for t in terms if t["name"] == "teardown" and t["source"] == "Measured"), None)
-    drain = (status.get("drainTimes") or {}).get("p50Seconds")
-    return _Measured((status.get("rollout") or {}).get("startSeconds"), drain, teardown)
 
 
 def _first(*values: float | None) -> float:
     return float(next(value for value in values if value is not None))
 
 
-def _play(args: argparse.Namespace, wanted: dict[str, Any], current: dict[str, Any] | None) -> Any:
-    from tidegate.api.resource import LLMService, LLMServiceSpec
+def _play(args: argparse.Namespace, wanted: dict[str, Any], current: dict[str, Any] | None, source: str) -> Any:
+    from tidegate.api.resource import LLMService
     from tidegate.core import forecast
-    from tidegate.core.model import Snapshot
 
-    first = current or wanted
+    from .measured import Measured
+
+    if current is not None:
+        # A file that is applied without them, as beside an autoscaler, leaves them as they are.
+        kept = {k: v for k, v in (current.get("spec") or {}).items() if k == "replicas"}
+        asked = {k: v for k, v in (wanted.get("spec") or {}).items() if v is not None}
+        wanted = wanted | {"spec": kept | asked}
     spec = LLMService.parse(wanted).spec
-    measured = _measured((current or {}).get("status") or {})
+    try:
+        measured = Measured.of(current or {})
+        before = _empty(current or wanted)
+    except InvalidSpec as error:
+        raise Unusable(f"in {source}: {error}") from error
+    if measured.phase not in ("", Phase.READY):
+        print(f"tidegate plan: in {source} it is {measured.phase}; the steps begin where it is whole", file=sys.stderr)
     grace = spec.drain.grace
     assume = forecast.Assumptions(
-        start=args.start_seconds if args.start_seconds is not None else measured.start or 60.0,
-        drain=_first(args.drain_seconds, measured.drain, float(grace.initial_seconds)),
+        start=_first(args.start_seconds, measured.rollout.start_seconds or None, 60.0),
+        drain=_first(args.drain_seconds, measured.drain_times.p50_seconds, float(grace.initial_seconds)),
         teardown=_first(measured.teardown, float(grace.teardown_seconds)),
     )
+    done = forecast.play(before, assume)
+    if current is None:
+        return done
+    return forecast.play(replace(done.snapshot, raw_spec=wanted["spec"], spec=spec, generation=2), assume)
+
+
+def _empty(first: dict[str, Any]) -> Any:
+    """A cluster in which this LLMService was made just now. Raises InvalidSpec."""
+    from tidegate.api.resource import LLMServiceSpec
+    from tidegate.core.model import Snapshot
+
     meta = first["metadata"]
-    empty = Snapshot(
+    return Snapshot(
         now=0.0,
         namespace=meta.get("namespace") or "default",
         name=meta["name"],
@@ -155,11 +177,6 @@ def _play(args: argparse.Namespace, wanted: dict[str, Any], current: dict[str, A
         spec=LLMServiceSpec.parse(first.get("spec") or {}),
         has_secret=False,
     )
-    done = forecast.play(empty, assume)
-    if current is None:
-        return done
-    changed = replace(done.snapshot, raw_spec=wanted.get("spec") or {}, spec=spec, generation=2)
-    return forecast.play(changed, assume)
 
 
 def _render(args: argparse.Namespace, done: Any) -> list[str]:

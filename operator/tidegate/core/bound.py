@@ -2,8 +2,8 @@
 
     max(S + e + max D, (N (S + e) + sum D) / (s + u))
 
-with N pods to replace, start time S, propagation e, drains D_i and s + u slots: each replacement occupies one slot for
-S + e + D_i, and no schedule does better.
+with N pods to replace, start time S, minReadySeconds included, propagation e, drains D_i and s + u slots: each
+replacement occupies one slot for S + e + D_i, and no schedule does better.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Drained:
 
 
 def rollout_bound(start: float, propagation: float, drains: Drained, slots: int) -> float:
-    """Seconds that no schedule of this rollout could have beaten; `start` is the mean time from creation to Ready."""
+    """Seconds that no schedule of this rollout could have beaten; `start` is the mean time until a pod counts."""
     if not drains.count:
         return start
     packed = (drains.count * (start + propagation) + drains.total) / max(slots, 1)

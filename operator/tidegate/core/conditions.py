@@ -17,7 +17,7 @@ from .estimate.survival import TARGET
 from .grace import drains_estimate
 from .model import Pod
 from .plan import Plan
-from .running import astray, wanted_back
+from .running import astray, undoable, wanted_back
 from .view import View, by_age, failure
 
 
@@ -134,7 +134,7 @@ def _reconciling(view: View) -> Verdict | None:
         return Reason.ROLLING_OUT, f"{updated} of {wanted} pods are of {name}. {detail or _next(view)}"
     if view.draining or view.target_staying > wanted or _leaving(view):
         return Reason.SCALING_IN, f"{len(view.serving)} pods serve, {wanted} are wanted. {detail or _next(view)}"
-    if updated < wanted:
+    if sum(p.uid in view.available_uids for p in view.target_pods) < wanted:
         known = len([p for p in view.target_pods if p.state == names.SERVING])
         reason = (
             Reason.SCALING_OUT if known < wanted or not lateness.was_complete(view) else Reason.WAITING_FOR_REPLACEMENT
@@ -190,11 +190,11 @@ def _next(view: View) -> str:
     released = [p for p in view.alive if p.state == names.DRAINED]
     if released:
         return f"Pod {by_age(released)[0].name} is drained and about to be deleted"
+    fresh = [p for p in view.serving if p.uid not in view.available_uids]
+    if fresh:
+        least = view.s.spec.rollout.min_ready_seconds
+        return f"Waiting for pod {by_age(fresh)[0].name} to stay Ready for minReadySeconds ({least} s)"
     if any(p.revision != revision for p in view.serving) and len(view.available) <= view.amounts.least_serving:
-        fresh = [p for p in view.serving if p.uid not in view.available_uids]
-        if fresh:
-            least = view.s.spec.rollout.min_ready_seconds
-            return f"Waiting for pod {by_age(fresh)[0].name} to stay Ready for minReadySeconds ({least} s)"
         return f"{len(view.available)} pods serve and as many are needed, so no old pod goes before a new one serves"
     return "The next step follows"
 
@@ -296,11 +296,11 @@ def _overdue_text(view: View, pod: Pod) -> str:
         return f"{told}; it is let go now"
     scaled = record.reason == DrainReason.SCALE_IN
     stops = "it is held and " + ("stays until then" if scaled else "the rollout stops here")
-    back = "raise spec.replicas again" if scaled else "push the old revision again"
+    back = f"{'raise spec.replicas again' if scaled else 'push the old revision again'} to keep the pod, "
     return (
-        f"{told}: {telling.work(view, pod, record)}; {stops}. Raise spec.drain.budgetSeconds to wait on, {back} to "
-        "keep the pod, or let it go with what it holds: set spec.drain.onExpiry: Release, or for this pod alone: "
-        f"kubectl annotate pod {pod.name} {names.RELEASE}='your reason'"
+        f"{told}: {telling.work(view, pod, record)}; {stops}. Raise spec.drain.budgetSeconds to wait on, "
+        f"{back if undoable(view, pod) else ''}or let it go with what it holds: set spec.drain.onExpiry: Release, or "
+        f"for this pod alone: kubectl annotate pod {pod.name} {names.RELEASE}='your reason'"
     )
 
 

@@ -104,13 +104,13 @@ class _Left:
     pending: int
     """Old pods that are not yet withdrawn."""
     missing: int
-    """New pods that do not serve yet."""
+    """New pods that do not count yet."""
 
     @classmethod
     def of(cls, view: View) -> "_Left":
         running = tuple(p for p in view.draining if p.drain is not None and p.drain.reason == DrainReason.ROLLOUT)
         pending = sum(p.state == names.SERVING for p in view.old_pods)
-        there = sum(p.state == names.SERVING and p.ready for p in view.target_pods)
+        there = sum(p.uid in view.available_uids for p in view.target_pods)
         return cls(running, pending, max(view.amounts.replicas - there, 0))
 
     @property

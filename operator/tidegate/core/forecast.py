@@ -169,10 +169,15 @@ class _World:
         for pod in self.s.pods:
             if pod.uid in self._gone:
                 yield self._gone[pod.uid], pod.uid
-            elif pod.alive and pod.state == names.SERVING and not pod.ready:
+            elif pod.alive and pod.state == names.SERVING and pod.ready_since is None:
                 yield max(pod.created + self.assume.start, self.s.now), pod.uid
+            elif pod.alive and pod.state == names.SERVING and self._counts_at(pod) > self.s.now:
+                yield self._counts_at(pod), pod.uid
             elif pod.state == names.DRAINING and pod.drain is not None:
                 yield max(self._sealed_at(pod), self.s.now), pod.uid
+
+    def _counts_at(self, pod: Pod) -> float:
+        return (pod.ready_since or 0.0) + self.s.spec.rollout.min_ready_seconds
 
     def _sealed_at(self, pod: Pod) -> float:
         since = pod.drain.since if pod.drain else self.s.now
@@ -191,11 +196,11 @@ class _World:
             del self._gone[uid]
             self.pods([p for p in self.s.pods if p.uid != uid])
             return f"{pod.name} is gone"
-        if pod.state == names.SERVING:
-            # Ready for long enough at once: minReadySeconds is part of the assumed start.
-            since = self.s.now - self.s.spec.rollout.min_ready_seconds
-            self.change(uid, ready_since=since, container=ContainerStatus(True, True), any_running=True)
+        if pod.state == names.SERVING and pod.ready_since is None:
+            self.change(uid, ready_since=self.s.now, container=ContainerStatus(True, True), any_running=True)
             return f"{pod.name} serves"
+        if pod.state == names.SERVING:
+            return f"{pod.name} counts, after {self.s.spec.rollout.min_ready_seconds} s of minReadySeconds"
         assert pod.drain is not None, "due() yields no other"  # noqa: S101
         sealed = Reading(self.s.now, pod.drain.instance or uid, pod.drain.id, "sealed", 0)
         self.s = replace(self.s, readings={**self.s.readings, uid: sealed})
@@ -236,7 +241,8 @@ def play(s: Snapshot, assume: Assumptions) -> Forecast:
     limit = drain_budget(view)
     longest = assume.drain if limit is None else min(assume.drain, max(limit - e, 0.0))
     drains = bound.Drained(world.replaced, longest * world.replaced, longest if world.replaced else 0.0)
-    best = bound.rollout_bound(assume.start, e, drains, view.amounts.slots) if world.replaced else None
+    start = assume.start + world.s.spec.rollout.min_ready_seconds
+    best = bound.rollout_bound(start, e, drains, view.amounts.slots) if world.replaced else None
     return Forecast(tuple(steps), done_at - began, best, world.drained, least, most, world.s)
 
 

@@ -73,6 +73,16 @@ def _hook_over(view: View, pod: Pod) -> float:
     return (pod.unready_since or 0.0) + grace + drains.EXPIRY_SLACK
 
 
+def undoable(view: View, pod: Pod) -> bool:
+    """Whether its drain can be undone: held back for nothing, the service would be one pod short for ever.
+
+    One that cannot be asked goes the way of a drain, and so does one that somebody else drains too, under another id.
+    """
+    said = view.s.readings.get(pod.uid)
+    others = said is not None and said.drain_id and (pod.drain is None or said.drain_id != pod.drain.id)
+    return pod.uid not in view.s.troubles and pod.foreign is None and not others
+
+
 def wanted_back(view: View) -> set[str]:
     """Draining pods of the wanted revision that are missed: the latest first, since it has lost the least.
 
@@ -83,11 +93,6 @@ def wanted_back(view: View) -> set[str]:
         return set()
     own = (DrainReason.ROLLOUT, DrainReason.SCALE_IN)
     mine = [(p.drain.since, p) for p in view.target_pods if p.state == names.DRAINING and p.drain is not None]
-    # One that cannot be asked goes the way of a drain: held back, it would be one short for ever.
-    mine = [
-        (since, p)
-        for since, p in mine
-        if p.drain is not None and p.drain.reason in own and p.uid not in view.s.troubles and p.foreign is None
-    ]
+    mine = [(since, p) for since, p in mine if p.drain is not None and p.drain.reason in own and undoable(view, p)]
     mine.sort(key=lambda item: (-item[0], item[1].name))
     return {p.uid for _, p in mine[:missing]}

@@ -220,13 +220,13 @@ def _rollout(view: View, fresh: list[tuple[str, OutcomeRecord]]) -> Document:
     if not before.get("finishedAt"):
         row["startSeconds"] = round(_start_seconds(view) or float(before.get("startSeconds", 0)), 1)
         done = bound.Drained(row["drained"], row["drainSeconds"], row["longestDrainSeconds"])
-        slots = view.amounts.slots
+        least = s.spec.rollout.min_ready_seconds
         row["boundSeconds"] = round(
-            bound.rollout_bound(row["startSeconds"], s.spec.drain.propagation_seconds, done, slots)
+            bound.rollout_bound(row["startSeconds"] + least, s.spec.drain.propagation_seconds, done, view.amounts.slots)
         )
         if not row.get("finishedAt"):
-            past = float((s.status.get("rollout") or {}).get("startSeconds", 0))
-            row |= _eta(eta.of_rollout(view, row["startSeconds"] or past or None))
+            known = row["startSeconds"] or float((s.status.get("rollout") or {}).get("startSeconds", 0))
+            row |= _eta(eta.of_rollout(view, known + least if known else None))
     else:
         row |= {key: before[key] for key in ("startSeconds", "boundSeconds") if key in before}
     return row

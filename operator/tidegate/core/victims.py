@@ -70,7 +70,7 @@ def _sort(view: View, reason: DrainReason, pods: Iterable[Pod]) -> Candidates:
             # A readiness that flaps for a moment is no reason to take a pod away.
             if pod.unready_since is None or view.s.now - pod.unready_since >= UNREADY_SECONDS:
                 unready.append(pod)
-        elif reason is DrainReason.ROLLOUT and pod.uid not in view.available_uids:
+        elif pod.uid not in view.available_uids:
             unsteady.append(pod)
         else:
             serving.append(pod)
@@ -85,9 +85,10 @@ def questions(view: View, pods: Iterable[Pod]) -> tuple[Question, ...]:
     for pod in pods:
         said = view.s.readings.get(pod.uid)
         failed = view.s.troubles.get(pod.uid)
-        # What it said before it was Ready does not tell what it holds.
-        since = pod.ready_since or 0.0
-        heard = [answer.at for answer in (said, failed) if answer is not None and answer.at >= since]
+        # What it said before it was Ready does not tell what it holds. That it did not answer stands: one that flaps
+        # would be asked anew each time, and hold up all others for as long as it does not answer.
+        heard = [] if said is None or said.at < (pod.ready_since or 0.0) else [said.at]
+        heard += [] if failed is None else [failed.at]
         old = all(view.s.now - at > FRESH_SECONDS for at in heard)
         if old and pod.askable and pod.contract_port:
             run = pod.container.run if pod.foreign is not None else ""

@@ -26,11 +26,16 @@ def shrink(draft: Draft) -> None:
 
 def spare_serving(view: View) -> int:
     """Serving pods beyond the floor. None is to spare after a loss that is not mended, whatever maxUnavailable says."""
-    if view.lost and len(view.available) < view.amounts.replicas:
+    if _wounded(view):
         return 0
     if view.drain_first and not view.starved:
         return 0
     return len(view.available) - view.amounts.least_serving
+
+
+def _wounded(view: View) -> bool:
+    """Whether a loss is not mended yet."""
+    return bool(view.lost) and len(view.available) < view.amounts.replicas
 
 
 def release_empty(draft: Draft, group: victims.Candidates, limit: int) -> int:
@@ -82,8 +87,9 @@ def withdraw(draft: Draft, group: victims.Candidates, limit: int, spare: int) ->
 
 def _allowed(view: View, group: victims.Candidates, limit: int, spare: int) -> tuple[int, int, int]:
     """How many of the unready, the unsteady and the serving ones may go now; none is below 0."""
-    unready = min(_unready_allowed(view, group), limit)
-    unsteady = min(_unsteady_allowed(view, group, unready), limit - unready)
+    unproven = max(min(_unproven_allowed(view, group.reason), limit), 0)
+    unready = min(unproven, len(group.unready))
+    unsteady = max(min(unproven - unready, len(group.unsteady), _serving_beyond(view, group)), 0)
     serving = min(spare, limit - unready - unsteady, len(group.serving))
     if group.reason is DrainReason.ROLLOUT and (view.failing or view.held):
         unsteady = serving = 0
@@ -95,37 +101,27 @@ def _allowed(view: View, group: victims.Candidates, limit: int, spare: int) -> t
     return max(unready, 0), max(unsteady, 0), max(serving, 0)
 
 
-def _unready_allowed(view: View, group: victims.Candidates) -> int:
-    """NotReady pods that may still work may also recover, so they go slot by slot once the new revision stands.
+def _unproven_allowed(view: View, reason: DrainReason) -> int:
+    """How many pods that nobody counts on may go at once: NotReady ones that may recover, and those that flap.
 
-    Before that only as many as maxUnavailable allows, and those beyond what is wanted at all: else a pod of an
-    abandoned revision that never became Ready would hold the place of the next one for ever.
+    Once the new revision stands they go slot by slot. Before that only as many as maxUnavailable allows, and those
+    beyond what is wanted at all: else a pod of an abandoned revision would hold the place of the next one for ever.
     """
-    if group.reason is not DrainReason.ROLLOUT:
-        return len(group.unready)
-    allowed = max(view.amounts.unavailable - len(view.draining), _beyond(view))
-    return max(min(_slots(view) if _stands(view) else allowed, len(group.unready)), 0)
+    if reason is not DrainReason.ROLLOUT:
+        return len(view.alive)
+    going = len(view.draining)
+    if not view.failing and any(p.uid in view.available_uids for p in view.target_pods):
+        return view.amounts.slots - going
+    beyond = sum(view.staying(d) for d in view.old_deployments) - view.amounts.replicas
+    return max(view.amounts.unavailable - going, beyond)
 
 
-def _unsteady_allowed(view: View, group: victims.Candidates, unready: int) -> int:
-    """Ready pods that nobody counts on go as NotReady ones do, and as many as are needed serve without them.
+def _serving_beyond(view: View, group: victims.Candidates) -> int:
+    """Serving pods beyond the floor, those that have only just become Ready among them.
 
-    One that flaps is never NotReady for long enough to be lost, nor Ready for long enough to be available: it would
-    hold its place for ever.
+    One that flaps is never NotReady for long enough to be lost, nor Ready for long enough to be available. It goes as
+    a NotReady pod does, but as long as it takes traffic, as many as are needed have to be left.
     """
-    allowed = (_slots(view) if _stands(view) else _beyond(view)) - unready
-    serving = sum(p.uid in view.available_uids for p in view.target_pods) + len(group.unsteady) + len(group.serving)
-    return max(min(allowed, serving - view.amounts.least_serving, len(group.unsteady)), 0)
-
-
-def _stands(view: View) -> bool:
-    return not view.failing and any(p.uid in view.available_uids for p in view.target_pods)
-
-
-def _slots(view: View) -> int:
-    return view.amounts.slots - len(view.draining)
-
-
-def _beyond(view: View) -> int:
-    """Pods of old revisions that stay, beyond what is wanted at all."""
-    return sum(view.staying(d) for d in view.old_deployments) - view.amounts.replicas
+    serving = {p.uid for p in view.target_pods} & view.available_uids
+    serving |= {p.uid for p in (*group.unsteady, *group.serving)}
+    return len(serving) - (view.amounts.replicas if _wounded(view) else view.amounts.least_serving)

@@ -73,11 +73,6 @@ class Curve:
         # The survival is a product of many factors, so equality is tested with the slack of its rounding.
         return next((s.seconds for s in self.steps if s.seconds > elapsed and s.survival <= goal + 1e-12), None)
 
-    @property
-    def reach(self) -> float:
-        """The largest share of which the curve tells a quantile."""
-        return 1 - self.steps[-1].survival if self.steps else 0.0
-
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
