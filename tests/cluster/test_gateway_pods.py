@@ -202,3 +202,64 @@ def test_an_engine_killed_by_its_liveness_probe_serves_again_in_the_same_pod(
     service.apply(tag="v2")
     service.wait_settled()
     assert [(row["outcome"], row["cut"]) for row in service.status["outcomes"]] == [(Outcome.DRAINED, 0)]
+
+
+HELPER = "import signal, time\nsignal.signal(signal.SIGTERM, lambda *_: exit())\nwhile True: time.sleep(1)"
+"""A container of the user's beside the engine: it ends at SIGTERM, and on a word it is sick."""
+SICK = "import os, sys\nsys.exit(os.path.exists('/logs/sick'))"
+
+
+@dataclass(slots=True)
+class HelpedService(EngineService):
+    def manifest(self) -> Object:
+        body = EngineService.manifest(self)
+        containers = body["spec"]["template"]["spec"]["containers"]
+        engine = containers[0]
+        helper = {
+            "name": "helper",
+            "image": engine["image"],
+            "imagePullPolicy": engine["imagePullPolicy"],
+            "command": ["python", "-c", HELPER],
+            "volumeMounts": engine["volumeMounts"],
+            "livenessProbe": {
+                "exec": {"command": ["python", "-c", SICK]}, "periodSeconds": 2, "failureThreshold": 1,
+                "timeoutSeconds": 20,
+            },
+        }  # fmt: skip
+        containers.append(helper)
+        return body
+
+
+def test_a_container_beside_the_engine_restarts_and_takes_no_stream(
+    operator: Operator, namespace: Namespace, record: MakeRecord
+) -> None:
+    """Its preStop hook is called then too, and the pod goes on; in a pod that is deleted it outlasts the streams."""
+    service = HelpedService(namespace, replicas=1)
+    service.apply()
+    service.wait_settled()
+    (pod,) = service.pods()
+    watched = record(service.labels)
+    load = Load(namespace, service.name, streams=6, seconds="3-6").start().wait_running()
+    sick = namespace.directory / "sick"
+    sick.touch()
+
+    def restarts(of: Object, container: str) -> int:
+        return int(status_of(of, container)["restartCount"])
+
+    eventually("the helper was restarted", lambda: restarts(service.pods()[0], "helper") >= 1)
+    sick.unlink()
+    service.wait_busy()
+    (now,) = service.pods()
+    assert now["metadata"]["uid"] == pod["metadata"]["uid"]
+    assert (restarts(now, "server"), restarts(now, names.GATEWAY)) == (0, 0)
+    watched.catch_up()
+    assert watched.drained_pods() == []
+    # NotReady for as long as the helper does not run, and withdrawn by nobody.
+    assert {state(e.object) for e in watched.events("Pod")} == {names.SERVING}
+
+    service.apply(tag="v2")
+    service.wait_settled()
+    result = load.stop()
+    result.assert_whole()
+    assert result.summary["byVersion"].keys() == {"v1", "v2"}
+    assert_no_stop_with_work(namespace)
