@@ -12,7 +12,7 @@ NEXT_TO_IT = "[configurations](../dev/gatewaybench/configs)"
 
 INTRO = """# Figures of the gateway
 
-`make bench-gateway`: the gateway as it is shipped, beside Envoy, HAProxy and nginx with one worker each ({configs}),
+`make bench-gateway`: the gateway as it is shipped, beside {rivals} with one worker each ({configs}),
 and beside a direct connection. {machine}; client, engine and proxy share the cores, so latencies are comparable within
 this run only. {rounds} rounds, the order turned each time; every figure is the median of the rounds. A stream brings 50
 chunks of 150 bytes a second, for 5 s. *Staggered*: spread over the period. *Burst*: all streams at one moment, as an
@@ -24,7 +24,8 @@ engine's step does. *Added* is against the direct connection of the same round.
 
 def table(rows: Sequence[Row], machine: str, rounds: int) -> str:
     """The page, in Markdown."""
-    out = [INTRO.format(configs=NEXT_TO_IT, machine=machine, rounds=rounds)]
+    named = [name for name in dict.fromkeys(row["rival"] for row in rows) if name not in ("tidegate", "direct")]
+    out = [INTRO.format(rivals=" and ".join(named), configs=NEXT_TO_IT, machine=machine, rounds=rounds)]
     streams = [row for row in rows if "p50" in row]
     out.append("| streams | through | CPU per chunk, µs | added p50, ms | added p99, ms | p99, ms | memory, MB |")
     out.append("|---|---|---|---|---|---|---|")
