@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from gateway.rig import Engine, Peer, echo, engine, front
+from gateway.rig import Engine, Front, Peer, echo, engine, front
 from tidegate.gateway import watch
 from tidegate.gateway.sending import Sending
 from tidegate.gateway.terms import DrainRequest
@@ -107,6 +107,16 @@ async def test_whatever_goes_wrong_with_a_new_connection_ends_the_request(monkey
         client.close()
 
 
+async def held_upload(gate: Front) -> Peer:
+    """A client in the middle of an upload that the gateway does not read on, since the engine takes none of it."""
+    client = await gate.client()
+    client.writer.write(b"POST /v1/x HTTP/1.1\r\nHost: e\r\nContent-Length: 40000000\r\n\r\n" + bytes(20_000_000))
+    await gate.until(lambda: gate.gateway._connections)
+    [connection] = gate.gateway._connections
+    await gate.until(lambda: connection.held)
+    return client
+
+
 async def test_a_client_that_resets_while_it_is_not_read_from_is_gone() -> None:
     go = asyncio.Event()
 
@@ -115,11 +125,7 @@ async def test_a_client_that_resets_while_it_is_not_read_from_is_gone() -> None:
         await peer.closed()
 
     async with engine(script) as own, front(own.port) as gate:
-        client = await gate.client()
-        client.writer.write(b"POST /v1/x HTTP/1.1\r\nHost: e\r\nContent-Length: 40000000\r\n\r\n" + bytes(20_000_000))
-        await gate.until(lambda: gate.gateway._connections)
-        [connection] = gate.gateway._connections
-        await gate.until(lambda: connection.held)
+        client = await held_upload(gate)
         # Until nothing moves any more: the gateway takes no byte of it until it lets go by itself.
         before = -1
         while before != (left := client.writer.transport.get_write_buffer_size()):
@@ -140,11 +146,7 @@ async def test_a_client_that_pauses_after_it_was_held_is_gone_too(monkeypatch: p
         await peer.closed()
 
     async with engine(script) as own, front(own.port) as gate:
-        client = await gate.client()
-        client.writer.write(b"POST /v1/x HTTP/1.1\r\nHost: e\r\nContent-Length: 40000000\r\n\r\n" + bytes(20_000_000))
-        await gate.until(lambda: gate.gateway._connections)
-        [connection] = gate.gateway._connections
-        await gate.until(lambda: connection.held)
+        client = await held_upload(gate)
         await asyncio.sleep(1)
         assert gate.failures() == {}  # it is the engine that lets it wait
         own.go.set()

@@ -234,14 +234,14 @@ def _wanted(s: Snapshot) -> set[str]:
 
 def _lost(s: Snapshot) -> bool:
     """Whether a pod stopped serving by nobody's order: deleted undrained, or NotReady of an old revision."""
-    gone = [p for p in s.pods if p.state == names.SERVING and not p.ready]
-    return any(p.terminating or (p.alive and p.revision not in _wanted(s)) for p in gone)
+    gone, wanted = [p for p in s.pods if p.state == names.SERVING and not p.ready], _wanted(s)
+    return any(p.terminating or (p.alive and p.revision not in wanted) for p in gone)
 
 
 def _limits(s: Snapshot) -> amounts.Amounts:
     """The limits in force, worked out apart from the operator's own `View`."""
-    rollout = s.spec.rollout
-    starved = any(p.alive and p.unschedulable and p.revision in _wanted(s) for p in s.pods)
+    rollout, wanted = s.spec.rollout, _wanted(s)
+    starved = any(p.alive and p.unschedulable and p.revision in wanted for p in s.pods)
     if rollout.when_no_capacity is WhenNoCapacity.DRAIN_FIRST and starved:
         return amounts.Amounts(s.spec.replicas, 0, 1)
     return amounts.resolve(s.spec.replicas, rollout.max_surge, rollout.max_unavailable)

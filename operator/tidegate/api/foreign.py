@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, StrictBool
 
-from tidegate.api.rules import Model, Rule, bounded
+from tidegate.api.rules import Model, Rule, bounded, matching
 
 PATH = r"^/([A-Za-z0-9._~!$&*+,;=:@%?-][A-Za-z0-9._~!$&*+,;=:@%/?-]*)?$"
 POINTER = r"^(/([^/~]|~[01])*)*$"
@@ -24,11 +24,10 @@ OURS = ("accept-encoding", "connection", "content-length", "host", "te", "traile
 EndpointPath = Annotated[
     str,
     Field(max_length=1024),
-    Rule(
-        cel=f"self.matches(r'{PATH}')",
-        message="must be an absolute path such as /internal/drain, a query allowed: write it without scheme, host and "
+    matching(
+        PATH,
+        "must be an absolute path such as /internal/drain, a query allowed: write it without scheme, host and "
         "port, since only the service's own pods are called",
-        holds=lambda path: bool(re.fullmatch(PATH, path)),
     ),
 ]
 
@@ -51,11 +50,10 @@ class Count(Model):
     pointer: Annotated[
         str,
         Field(max_length=256),
-        Rule(
-            cel=f"self.matches(r'{POINTER}')",
-            message="must be a JSON pointer (RFC 6901) such as /active, with ~0 for ~ and ~1 for / in a name: write / "
+        matching(
+            POINTER,
+            "must be a JSON pointer (RFC 6901) such as /active, with ~0 for ~ and ~1 for / in a name: write / "
             "before each step; the empty string is the whole answer",
-            holds=lambda pointer: bool(re.fullmatch(POINTER, pointer)),
         ),
     ]
     """JSON pointer (RFC 6901) to the whole number in that answer."""
@@ -69,21 +67,15 @@ class SecretKeyRef(Model):
     name: Annotated[
         str,
         Field(max_length=253),
-        Rule(
-            cel=f"self.matches(r'{SUBDOMAIN}')",
-            message="must be the name of a Secret in this namespace: use lower-case letters, digits, '-' and '.'",
-            holds=lambda name: bool(re.fullmatch(SUBDOMAIN, name)),
+        matching(
+            SUBDOMAIN, "must be the name of a Secret in this namespace: use lower-case letters, digits, '-' and '.'"
         ),
     ]
     """Name of the Secret."""
     key: Annotated[
         str,
         Field(max_length=253),
-        Rule(
-            cel=f"self.matches(r'{DATA_KEY}')",
-            message="must be a key of the Secret's data: use letters, digits, '-', '_' and '.'",
-            holds=lambda key: bool(re.fullmatch(DATA_KEY, key)),
-        ),
+        matching(DATA_KEY, "must be a key of the Secret's data: use letters, digits, '-', '_' and '.'"),
     ]
     """Key in the Secret's data."""
 

@@ -11,7 +11,7 @@ from pydantic import Field
 from tidegate.api.foreign import EndpointPath
 from tidegate.api.names import CONTRACT_PORT, GATEWAY_PORT
 from tidegate.api.ports import IntOrString
-from tidegate.api.rules import WEEK, Model, Rule, bounded
+from tidegate.api.rules import WEEK, Model, Rule, bounded, matching
 
 IMAGE = r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$"
 PREFIX = r"^/([A-Za-z0-9._~!$&*+,;=:@%-][A-Za-z0-9._~!$&*+,;=:@%/-]*)?$"
@@ -91,11 +91,7 @@ class Timeouts(Model):
 PathPrefix = Annotated[
     str,
     Field(max_length=1024),
-    Rule(
-        cel=f"self.matches(r'{PREFIX}')",
-        message="must be an absolute path such as /v1/embeddings: write it without scheme, host, port and query",
-        holds=lambda path: bool(re.fullmatch(PREFIX, path)),
-    ),
+    matching(PREFIX, "must be an absolute path such as /v1/embeddings: write it without scheme, host, port and query"),
 ]
 
 
@@ -115,11 +111,10 @@ class Gateway(Model):
         Annotated[
             str,
             Field(max_length=512),
-            Rule(
-                cel=f"self.matches(r'{IMAGE}')",
-                message="must be the reference of an image, such as registry.example.com/tidegate-gateway:0.1: "
+            matching(
+                IMAGE,
+                "must be the reference of an image, such as registry.example.com/tidegate-gateway:0.1: "
                 "write it without scheme and spaces, or leave it out",
-                holds=lambda image: bool(re.fullmatch(IMAGE, image)),
             ),
         ]
         | None

@@ -20,7 +20,7 @@ from tidegate.api.gateway import Engine, Gateway
 from tidegate.api.names import API_VERSION, CONTRACT_PORT, GATEWAY_PORT, KIND
 from tidegate.api.ports import IntOrString, PortRef
 from tidegate.api.probes import Probe, Probes
-from tidegate.api.rules import DAY, WEEK, Model, Rule, bounded, unknown_fields
+from tidegate.api.rules import DAY, WEEK, Model, Rule, bounded, matching, unknown_fields
 from tidegate.api.status import LLMServiceStatus
 from tidegate.api.template import PodTemplate, Verbatim, container_names, declarers
 
@@ -70,11 +70,10 @@ class Service(Model):
         Annotated[
             str,
             Field(max_length=63),
-            Rule(
-                cel=f"self.matches(r'{DNS_1035}')",
-                message="must be a DNS-1035 label: at most 63 lower-case letters, digits and '-', a letter first, "
+            matching(
+                DNS_1035,
+                "must be a DNS-1035 label: at most 63 lower-case letters, digits and '-', a letter first, "
                 "no '-' at the end",
-                holds=lambda name: bool(re.fullmatch(DNS_1035, name)),
             ),
         ]
         | None
@@ -115,11 +114,10 @@ class Rollout(Model):
         Annotated[
             str,
             Field(max_length=40),
-            Rule(
-                cel=f"self.matches(r'{RFC_3339}')",
-                message='must be an RFC 3339 time such as "2026-11-29T20:00:00Z": '
+            matching(
+                RFC_3339,
+                'must be an RFC 3339 time such as "2026-11-29T20:00:00Z": '
                 "write what `date -u +%Y-%m-%dT%H:%M:%SZ` prints",
-                holds=lambda time: bool(re.fullmatch(RFC_3339, time)),
             ),
         ]
         | None

@@ -6,6 +6,7 @@ version of the CRD, and `tidegate` commands read files that no server has seen; 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -151,6 +152,13 @@ _MESSAGES = {
 DAY = 86_400
 WEEK = 7 * DAY
 """In seconds: bounds that nobody reaches by intent, so that a slip such as milliseconds is refused."""
+
+
+def matching(pattern: str, message: str) -> Rule:
+    """A rule of a text: all of it matches `pattern`, in what RE2 and Python's `re` read alike, anchors included."""
+    return Rule(
+        cel=f"self.matches(r'{pattern}')", message=message, holds=lambda text: bool(re.fullmatch(pattern, text))
+    )
 
 
 def bounded(default: int, low: int, high: int) -> Any:

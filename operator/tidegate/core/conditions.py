@@ -134,7 +134,7 @@ def _reconciling(view: View) -> Verdict | None:
         return Reason.ROLLING_OUT, f"{updated} of {wanted} pods are of {name}. {detail or _next(view)}"
     if view.draining or view.target_staying > wanted or _leaving(view):
         return Reason.SCALING_IN, f"{len(view.serving)} pods serve, {wanted} are wanted. {detail or _next(view)}"
-    if sum(p.uid in view.available_uids for p in view.target_pods) < wanted:
+    if len(view.target_available) < wanted:
         known = len([p for p in view.target_pods if p.state == names.SERVING])
         reason = (
             Reason.SCALING_OUT if known < wanted or not lateness.was_complete(view) else Reason.WAITING_FOR_REPLACEMENT

@@ -110,8 +110,7 @@ class _Left:
     def of(cls, view: View) -> "_Left":
         running = tuple(p for p in view.draining if p.drain is not None and p.drain.reason == DrainReason.ROLLOUT)
         pending = sum(p.state == names.SERVING for p in view.old_pods)
-        there = sum(p.uid in view.available_uids for p in view.target_pods)
-        return cls(running, pending, max(view.amounts.replicas - there, 0))
+        return cls(running, pending, max(view.amounts.replicas - len(view.target_available), 0))
 
     @property
     def going(self) -> bool:

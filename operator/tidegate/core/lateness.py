@@ -67,7 +67,7 @@ def _deadlines(view: View) -> Iterator[tuple[Pod, float]]:
 
 def _unproven(view: View) -> bool:
     """Whether the wanted revision has carried nothing yet: else more old pods would have gone than may be missing."""
-    if any(p.uid in view.available_uids for p in view.target_pods):
+    if view.target_available:
         return False
     old = sum(p.state == names.SERVING for p in view.old_pods)
     return len(view.s.deployments) == 1 or old >= view.amounts.least_serving

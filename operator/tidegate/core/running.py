@@ -92,7 +92,7 @@ def wanted_back(view: View) -> set[str]:
     if missing <= 0 or view.blocked or view.target is None:
         return set()
     own = (DrainReason.ROLLOUT, DrainReason.SCALE_IN)
-    mine = [(p.drain.since, p) for p in view.target_pods if p.state == names.DRAINING and p.drain is not None]
-    mine = [(since, p) for since, p in mine if p.drain is not None and p.drain.reason in own and undoable(view, p)]
+    draining = [(p.drain, p) for p in view.target_pods if p.state == names.DRAINING and p.drain is not None]
+    mine = [(drain.since, p) for drain, p in draining if drain.reason in own and undoable(view, p)]
     mine.sort(key=lambda item: (-item[0], item[1].name))
     return {p.uid for _, p in mine[:missing]}

@@ -234,8 +234,7 @@ def _rollout(view: View, fresh: list[tuple[str, OutcomeRecord]]) -> Document:
 
 def _complete(view: View) -> bool:
     steady = not view.draining and not conditions.rolling(view)
-    ready = [p for p in view.target_pods if p.uid in view.available_uids]
-    return steady and len(ready) == view.amounts.replicas == view.target_staying
+    return steady and len(view.target_available) == view.amounts.replicas == view.target_staying
 
 
 def _start_seconds(view: View) -> float | None:

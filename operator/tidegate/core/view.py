@@ -145,6 +145,11 @@ class View:
         return [p for p in self.serving if p.ready_since is not None and self.s.now - p.ready_since >= least]
 
     @cached_property
+    def target_available(self) -> list[Pod]:
+        """Pods of the wanted revision that count."""
+        return [p for p in self.target_pods if p.uid in self.available_uids]
+
+    @cached_property
     def available_uids(self) -> frozenset[str]:
         return frozenset(p.uid for p in self.available)
 

@@ -110,7 +110,7 @@ def _unproven_allowed(view: View, reason: DrainReason) -> int:
     if reason is not DrainReason.ROLLOUT:
         return len(view.alive)
     going = len(view.draining)
-    if not view.failing and any(p.uid in view.available_uids for p in view.target_pods):
+    if not view.failing and view.target_available:
         return view.amounts.slots - going
     beyond = sum(view.staying(d) for d in view.old_deployments) - view.amounts.replicas
     return max(view.amounts.unavailable - going, beyond)
@@ -122,6 +122,5 @@ def _serving_beyond(view: View, group: victims.Candidates) -> int:
     One that flaps is never NotReady for long enough to be lost, nor Ready for long enough to be available. It goes as
     a NotReady pod does, but as long as it takes traffic, as many as are needed have to be left.
     """
-    serving = {p.uid for p in view.target_pods} & view.available_uids
-    serving |= {p.uid for p in (*group.unsteady, *group.serving)}
+    serving = {p.uid for p in (*view.target_available, *group.unsteady, *group.serving)}
     return len(serving) - (view.amounts.replicas if _wounded(view) else view.amounts.least_serving)
