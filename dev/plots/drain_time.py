@@ -17,9 +17,9 @@ from itertools import accumulate
 from pathlib import Path
 from random import Random
 
-from tidegate.core.estimate.drain_term import DAY, TermInForce, drain_term
-from tidegate.core.estimate.histogram import Histogram, Sample
-from tidegate.core.estimate.survival import estimate
+from tidegate.core.drain_time.drain_term import DAY, TermInForce, drain_term
+from tidegate.core.drain_time.histogram import Histogram, Sample
+from tidegate.core.drain_time.survival import estimate
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 QUANTILES = {

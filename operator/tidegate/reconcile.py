@@ -19,13 +19,16 @@ from tidegate.cluster.execute import Executor, Told
 from tidegate.cluster.keys import DrainKeys
 from tidegate.cluster.port import ENDPOINT_SLICES, LLM_SERVICES, NAMESPACES, Cluster, Object
 from tidegate.cluster.store import Store
-from tidegate.core import counting, invalid, model, render
-from tidegate.core.actions import Action, DrainOrder
-from tidegate.core.drain_times import DrainTimes
-from tidegate.core.estimate.histogram import Sample
-from tidegate.core.model import Snapshot
-from tidegate.core.plan import Plan, plan
-from tidegate.core.status import status
+from tidegate.core.drain_time.drain_times import DrainTimes
+from tidegate.core.drain_time.histogram import Sample
+from tidegate.core.planner import samples
+from tidegate.core.planner.actions import Action, DrainOrder
+from tidegate.core.planner.plan import Plan, plan
+from tidegate.core.render import objects
+from tidegate.core.report import invalid
+from tidegate.core.report.status import status
+from tidegate.core.state import snapshot
+from tidegate.core.state.snapshot import Snapshot
 from tidegate.drain.sessions import Sessions
 from tidegate.metrics.instruments import Metrics
 
@@ -126,7 +129,7 @@ class Reconciler:
             self._metrics.achieved(key)
             return None
         decided = plan(await self._snapshot(key, service, spec, memory))
-        s = decided.view.s
+        s = decided.view.snapshot
         self._sessions.forget(key, {p.uid for p in s.pods if p.alive})
         self._sessions.want(key, decided.orders, decided.questions)
         document = status(decided)
@@ -153,7 +156,7 @@ class Reconciler:
 
         What cannot be counted for `UNCOUNTED_SECONDS`, or at all, does not hold up the rollout: its samples are lost.
         """
-        owner = render.Owner(s.namespace, s.name, s.uid)
+        owner = objects.Owner(s.namespace, s.name, s.uid)
         try:
             await self._times.write(owner, learnt, s.now)
         except (Denied, Rejected) as error:
@@ -170,7 +173,7 @@ class Reconciler:
         return True
 
     async def _act(self, memory: _Memory, decided: Plan) -> None:
-        s = decided.view.s
+        s = decided.view.snapshot
         try:
             await self._executor.execute(s, decided.actions)
         except TemplateRefused as refused:
@@ -208,7 +211,7 @@ class Reconciler:
         now = self._now()
         meta = service["metadata"]
         stands = memory.refused_generation == meta.get("generation", 1) and now - memory.refused_at < REFUSED_SECONDS
-        owner = render.Owner(meta["namespace"], meta["name"], meta["uid"])
+        owner = objects.Owner(meta["namespace"], meta["name"], meta["uid"])
         secret, trouble, denied = await self._secret(key, owner)
         kept = await self._times.read(owner, now)
         s = gather.snapshot(
@@ -228,12 +231,12 @@ class Reconciler:
             drain_times_trouble=kept.trouble,
         )
         for pod in s.pods:
-            told = counting.teardown(pod)
+            told = samples.teardown(pod)
             if told is not None and pod.name not in kept.times.torn:
                 memory.teardowns[pod.name] = told
         return replace(s, teardowns=dict(memory.teardowns))
 
-    async def _secret(self, key: str, owner: render.Owner) -> tuple[bool, model.Conflict | None, str]:
+    async def _secret(self, key: str, owner: objects.Owner) -> tuple[bool, snapshot.Conflict | None, str]:
         """Whether the drain key is there, what stands in its way, and why it may not be read."""
         now = self._now()
         if self._keys.known(key, now):
@@ -255,7 +258,7 @@ class Reconciler:
             if rest > 0:
                 return rest
         await self._write(service, memory, document)
-        await self._announce(decided.view.s, held, document)
+        await self._announce(decided.view.snapshot, held, document)
         return None
 
     async def _write(self, service: Object, memory: _Memory, document: dict[str, Any]) -> None:

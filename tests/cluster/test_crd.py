@@ -42,8 +42,8 @@ from tidegate.api.status import (
     RevisionStatus,
     RolloutStatus,
 )
-from tidegate.core import revision
-from tidegate.core.model import Deployment
+from tidegate.core.planner import revision
+from tidegate.core.state.snapshot import Deployment
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 KUBECTL = shlex.split(os.environ.get("KUBECTL", f"{CHECKOUT}/dev/cluster kubectl"))

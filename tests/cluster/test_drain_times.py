@@ -17,7 +17,7 @@ from cluster.test_operator_restarts import kill_at
 from tidegate.api import names
 from tidegate.api.conditions import Outcome
 from tidegate.cluster.drain_times import KEY, name_of
-from tidegate.core.drain_times import DrainTimes, load
+from tidegate.core.drain_time.drain_times import DrainTimes, load
 
 CONFIG_MAPS = "api/v1/namespaces/{}/configmaps"
 GRACE = {"initialSeconds": 3, "teardownSeconds": 8, "safetySeconds": 2}

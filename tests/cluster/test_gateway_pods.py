@@ -18,7 +18,7 @@ from cluster.harness.service import Namespace, Service
 from cluster.test_evictions import evict_allowed
 from tidegate.api import names
 from tidegate.api.conditions import Outcome
-from tidegate.core import times
+from tidegate.core.state import times
 
 HEALTH = {"httpGet": {"path": "/health", "port": "http"}}
 

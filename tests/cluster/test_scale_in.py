@@ -10,7 +10,7 @@ from cluster.harness.record import MakeRecord, Record, is_ready, is_serving, sta
 from cluster.harness.service import Namespace, Service
 from tidegate.api import names
 from tidegate.api.conditions import Outcome
-from tidegate.core.view import FRESH_SECONDS
+from tidegate.core.state.view import FRESH_SECONDS
 
 
 def pinned(namespace: Namespace, service: Service, pod: Object, streams: int, seconds: str) -> Load:

@@ -9,12 +9,12 @@ from tidegate.api import names
 from tidegate.api.errors import Conflict, Denied, NotFound, Rejected
 from tidegate.cluster import project
 from tidegate.cluster.port import DEPLOYMENTS, PDBS, SERVICES, Object
-from tidegate.core import render
+from tidegate.core.render import objects
 
 ROWS = Rows()
 CREATE = "cluster.execute:Executor._create"
 SCALE = "cluster.execute:Executor._scale"
-CHILDREN = "core.children:ensure_children"
+CHILDREN = "core.planner.children:ensure_children"
 
 
 def _note(body: dict[str, Any], value: str | None) -> dict[str, Any]:
@@ -35,11 +35,11 @@ def _env(deployment: Object) -> dict[str, str]:
 async def _(k8s: Kubernetes) -> None:
     made = await make_service(k8s)
     routes, budget = await make_routes(made), await make_budget(made)
-    assert render.includes(routes, render.service(made.owner, made.spec))
-    assert render.includes(budget, render.disruption_budget(made.owner, made.spec))
+    assert objects.includes(routes, objects.service(made.owner, made.spec))
+    assert objects.includes(budget, objects.disruption_budget(made.owner, made.spec))
     body = made.body(0)
     answer = await made.apply(body)
-    assert render.includes(answer, body)
+    assert objects.includes(answer, body)
     read = project.deployment(answer, made.owner.uid)
     assert (read.source, read.adopted) == (body["metadata"]["annotations"][names.SOURCE], True)
     assert read.grace_seconds == body["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
@@ -58,7 +58,7 @@ async def _(k8s: Kubernetes) -> None:
     made = await make_service(k8s)
     body = made.body(1)
     answer = await made.apply(body, dry_run=True)
-    assert render.includes(answer, body)
+    assert objects.includes(answer, body)
     await refused(made.deployment(), NotFound)
 
 
@@ -128,7 +128,7 @@ async def _(k8s: Kubernetes) -> None:
 async def _(k8s: Kubernetes) -> None:
     made = await make_service(k8s)
     await made.apply(made.body(1))
-    partial = render.scale(made.name, k8s.namespace, 2, frozenset())
+    partial = objects.scale(made.name, k8s.namespace, 2, frozenset())
     await refused(made.apply(partial), Rejected)
     assert (await made.deployment())["spec"]["replicas"] == 1
 
@@ -174,7 +174,8 @@ async def _(k8s: Kubernetes) -> None:
 
 
 @ROWS.row(
-    "a template is written anew at 0: what it lacks now goes, and the count is the writer's", "core.children:refresh"
+    "a template is written anew at 0: what it lacks now goes, and the count is the writer's",
+    "core.planner.children:refresh",
 )
 async def _(k8s: Kubernetes) -> None:
     made = await make_service(k8s)
@@ -191,11 +192,11 @@ async def _(k8s: Kubernetes) -> None:
 
     answer = await eventually("no status of the controllers comes in between", anew)
     assert "NOTE" not in _env(answer)
-    assert render.includes(answer, {**fresh, "metadata": {"annotations": fresh["metadata"]["annotations"]}})
+    assert objects.includes(answer, {**fresh, "metadata": {"annotations": fresh["metadata"]["annotations"]}})
     assert (await made.scale(1))["spec"]["template"] == answer["spec"]["template"]
 
 
-@ROWS.row("a template is not written anew on an older view of its Deployment", "core.children:refresh")
+@ROWS.row("a template is not written anew on an older view of its Deployment", "core.planner.children:refresh")
 async def _(k8s: Kubernetes) -> None:
     made = await make_service(k8s)
     old = await made.apply(made.body(0))
@@ -206,7 +207,9 @@ async def _(k8s: Kubernetes) -> None:
     await refused(made.apply(fresh), Conflict)
 
 
-@ROWS.row("what others put beside ours stays: a label, an annotation, a port of the Service", "core.render:includes")
+@ROWS.row(
+    "what others put beside ours stays: a label, an annotation, a port of the Service", "core.render.objects:includes"
+)
 async def _(k8s: Kubernetes) -> None:
     made = await make_service(k8s)
     routes = await make_routes(made)
@@ -214,10 +217,10 @@ async def _(k8s: Kubernetes) -> None:
     more = {"name": "more", "port": 8081, "targetPort": 8081, "protocol": "TCP"}
     theirs = {"metadata": {"labels": {"team": "x"}, "annotations": {"note": "x"}}}
     await k8s.merge(SERVICES, name, {**theirs, "spec": {"ports": [*routes["spec"]["ports"], more]}})
-    body = render.service(made.owner, made.spec)
+    body = objects.service(made.owner, made.spec)
     answer = await make_routes(made)
-    assert render.includes(answer, body)
-    assert render.includes(answer, theirs)
+    assert objects.includes(answer, body)
+    assert objects.includes(answer, theirs)
     assert {p["name"] for p in answer["spec"]["ports"]} == {"http", "more"}
 
 

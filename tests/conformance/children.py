@@ -11,9 +11,11 @@ from tidegate.api.resource import LLMServiceSpec
 from tidegate.cluster import project
 from tidegate.cluster.execute import operations
 from tidegate.cluster.port import DEPLOYMENTS, LLM_SERVICES, PDBS, PODS, REPLICASETS, SERVICES, Object
-from tidegate.core import actions as a
-from tidegate.core import model, render, revision
-from tidegate.core.grace import grace_period
+from tidegate.core.drain_time.grace import grace_period
+from tidegate.core.planner import actions as a
+from tidegate.core.planner import revision
+from tidegate.core.render import objects
+from tidegate.core.state import snapshot
 
 HASH = "0123456789"
 SINCE = 1_800_000_000.0
@@ -42,7 +44,7 @@ class Revision:
     """One revision's Deployment, and the LLMService it belongs to."""
 
     k8s: Kubernetes
-    owner: render.Owner
+    owner: objects.Owner
     raw: Mapping[str, Any]
     hash: str = HASH
     released: frozenset[str] = field(default_factory=frozenset)
@@ -53,7 +55,7 @@ class Revision:
 
     @property
     def name(self) -> str:
-        return render.deployment_name(self.owner, self.hash)
+        return objects.deployment_name(self.owner, self.hash)
 
     @property
     def labels(self) -> str:
@@ -62,8 +64,8 @@ class Revision:
     def body(self, replicas: int) -> dict[str, Any]:
         """What the operator applies."""
         grace, source = grace_period(self.spec), revision.source(self.raw)
-        rendered = render.Revision(self.hash, source, grace, f"key-of-{self.hash}")
-        return render.deployment(self.owner, self.spec, rendered, replicas)
+        rendered = objects.Revision(self.hash, source, grace, f"key-of-{self.hash}")
+        return objects.deployment(self.owner, self.spec, rendered, replicas)
 
     async def apply(self, body: Mapping[str, Any], *, dry_run: bool = False) -> Object:
         return await self.k8s.cluster.apply(
@@ -88,7 +90,7 @@ class Revision:
     async def scale(self, replicas: int, *paid: Object, **known: str) -> Object:
         """The operator's write of a count, and of the drained pods that it pays for."""
         self.released |= {p["metadata"]["uid"] for p in paid}
-        body = render.scale(self.name, self.k8s.namespace, replicas, self.released)
+        body = objects.scale(self.name, self.k8s.namespace, replicas, self.released)
         space, manager = self.k8s.namespace, names.FIELD_MANAGER_SCALE
 
         async def once() -> Object:
@@ -131,7 +133,7 @@ async def make_service(k8s: Kubernetes, conduct: Conduct = "still", **changes: A
     """An LLMService and its one revision, whose Deployment is not there yet."""
     raw = raw_spec(k8s.template(conduct), **changes)
     made = await k8s.create(LLM_SERVICES, {"metadata": {"name": k8s.name}, "spec": raw})
-    return Revision(k8s, render.Owner(k8s.namespace, k8s.name, made["metadata"]["uid"]), raw)
+    return Revision(k8s, objects.Owner(k8s.namespace, k8s.name, made["metadata"]["uid"]), raw)
 
 
 async def make_revision(k8s: Kubernetes, count: int, conduct: Conduct = "still", **changes: Any) -> Revision:
@@ -144,19 +146,19 @@ async def make_revision(k8s: Kubernetes, count: int, conduct: Conduct = "still",
 
 async def make_routes(made: Revision) -> Object:
     """The Service, as the operator applies it."""
-    body = render.service(made.owner, made.spec)
+    body = objects.service(made.owner, made.spec)
     name = body["metadata"]["name"]
     return await made.k8s.cluster.apply(SERVICES, made.k8s.namespace, name, body, manager=names.FIELD_MANAGER)
 
 
 async def make_budget(made: Revision) -> Object:
     """The PodDisruptionBudget, as the operator applies it."""
-    body = render.disruption_budget(made.owner, made.spec)
+    body = objects.disruption_budget(made.owner, made.spec)
     return await made.k8s.cluster.apply(PDBS, made.k8s.namespace, made.owner.name, body, manager=names.FIELD_MANAGER)
 
 
-def drain_record() -> model.DrainRecord:
-    return model.DrainRecord("d1", "i1", DrainReason.ROLLOUT, SINCE, SINCE + 60, 60.0)
+def drain_record() -> snapshot.DrainRecord:
+    return snapshot.DrainRecord("d1", "i1", DrainReason.ROLLOUT, SINCE, SINCE + 60, 60.0)
 
 
 def withdrawal(pod: Object, version: str | None = None) -> a.Withdraw:
@@ -168,7 +170,7 @@ def withdrawal(pod: Object, version: str | None = None) -> a.Withdraw:
 def sealing(pod: Object) -> a.MarkDrained:
     """The end of a drain, whatever state the pod is in now."""
     read = project.pod(pod)
-    ended = model.OutcomeRecord(Outcome.DRAINED, 1.0, 0, None, SINCE + 1, DrainReason.ROLLOUT)
+    ended = snapshot.OutcomeRecord(Outcome.DRAINED, 1.0, 0, None, SINCE + 1, DrainReason.ROLLOUT)
     return a.MarkDrained(read.name, read.uid, read.state, read.drain, ended)
 
 
@@ -187,7 +189,7 @@ async def delete(k8s: Kubernetes, pod: Object) -> None:
     await k8s.cluster.delete(PODS, k8s.namespace, pod["metadata"]["name"], uid=pod["metadata"]["uid"])
 
 
-async def look(k8s: Kubernetes, pod: Object) -> model.Pod:
+async def look(k8s: Kubernetes, pod: Object) -> snapshot.Pod:
     """The same pod as the operator sees it now; raises `NotFound`, or fails when another one has its name."""
     live = await k8s.cluster.get(PODS, k8s.namespace, pod["metadata"]["name"])
     assert live["metadata"]["uid"] == pod["metadata"]["uid"], "another pod has its name"

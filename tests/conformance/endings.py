@@ -20,16 +20,16 @@ from tidegate.cluster.port import (
     SERVICES,
     Object,
 )
-from tidegate.core import render
-from tidegate.core.drain_times import DrainTimes
+from tidegate.core.drain_time.drain_times import DrainTimes
+from tidegate.core.render import objects
 
 ROWS = Rows()
-OWNER = "core.render:Owner.reference"
+OWNER = "core.render.objects:Owner.reference"
 CHILDREN = (DEPLOYMENTS, REPLICASETS, PODS, SERVICES, PDBS, SECRETS, CONFIG_MAPS)
 
 
-async def _secret(k8s: Kubernetes, owner: render.Owner) -> Object:
-    metadata = owner.metadata(render.secret_name(owner.name))
+async def _secret(k8s: Kubernetes, owner: objects.Owner) -> Object:
+    metadata = owner.metadata(objects.secret_name(owner.name))
     body = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": {"current": "eA=="}}
     return await k8s.cluster.create(SECRETS, k8s.namespace, body)
 
@@ -88,7 +88,7 @@ async def _(k8s: Kubernetes) -> None:
     await _ended(k8s)
     live = await made.deployment()
     assert gather.orphaned(live)
-    assert gather.orphaned(await k8s.read(SECRETS, render.secret_name(k8s.name)))
+    assert gather.orphaned(await k8s.read(SECRETS, objects.secret_name(k8s.name)))
     assert gather.foreign(live, made.owner, "Deployment") is None
     assert (await look(k8s, pod)).alive
 

@@ -9,7 +9,7 @@ from tidegate.api.errors import Unavailable
 from tidegate.cluster.port import PDBS, PODS, Object
 
 ROWS = Rows()
-BUDGET = "core.render:disruption_budget"
+BUDGET = "core.render.objects:disruption_budget"
 HOLD = {"disruption": {"mode": "Hold"}}
 
 

@@ -9,12 +9,12 @@ from tidegate.api import names
 from tidegate.cluster import project
 from tidegate.cluster.lookups import Lookups
 from tidegate.cluster.port import PODS, Object
-from tidegate.core import model
-from tidegate.core.view import FAILED_WAITING
+from tidegate.core.state import snapshot
+from tidegate.core.state.view import FAILED_WAITING
 
 ROWS = Rows()
-NO_WORK = "core.view:View.holds_no_work"
-FAILURE = "core.view:failure"
+NO_WORK = "core.state.view:View.holds_no_work"
+FAILURE = "core.state.view:failure"
 
 
 async def _first(k8s: Kubernetes, conduct: str) -> Object:
@@ -24,10 +24,10 @@ async def _first(k8s: Kubernetes, conduct: str) -> Object:
     return pod
 
 
-@ROWS.row("a pod gets an address, starts, and is Ready, in this order", NO_WORK, "core.drains:order")
+@ROWS.row("a pod gets an address, starts, and is Ready, in this order", NO_WORK, "core.planner.drains:order")
 async def _(k8s: Kubernetes) -> None:
     pod = await _first(k8s, "prompt")
-    seen: list[model.Pod] = []
+    seen: list[snapshot.Pod] = []
 
     async def ready() -> bool:
         seen.append(await look(k8s, pod))
@@ -65,7 +65,7 @@ async def _(k8s: Kubernetes) -> None:
     await for_a_while("running, not started, not Ready", unstarted)
 
 
-@ROWS.row("a container that has started and is not Ready says since when", "core.victims:_sort")
+@ROWS.row("a container that has started and is not Ready says since when", "core.planner.candidates:_sort")
 async def _(k8s: Kubernetes) -> None:
     pod = await _first(k8s, "never-ready")
 
@@ -79,7 +79,9 @@ async def _(k8s: Kubernetes) -> None:
     assert read.container.running
 
 
-@ROWS.row("a pod that turns NotReady keeps running, and its next Ready has a later time", "core.view:View.available")
+@ROWS.row(
+    "a pod that turns NotReady keeps running, and its next Ready has a later time", "core.state.view:View.available"
+)
 async def _(k8s: Kubernetes) -> None:
     made = await make_revision(k8s, 1, "prompt")
     (pod,) = await made.running(1)
@@ -137,7 +139,7 @@ async def _(k8s: Kubernetes) -> None:
 async def _(k8s: Kubernetes) -> None:
     pod = await _first(k8s, "crashing")
 
-    async def backing_off() -> model.Pod | None:
+    async def backing_off() -> snapshot.Pod | None:
         read = await look(k8s, pod)
         return read if read.container.waiting_reason == "CrashLoopBackOff" else None
 
@@ -151,7 +153,7 @@ async def _(k8s: Kubernetes) -> None:
 async def _(k8s: Kubernetes) -> None:
     pod = await _first(k8s, "no-image")
 
-    async def failing() -> model.Pod | None:
+    async def failing() -> snapshot.Pod | None:
         read = await look(k8s, pod)
         return read if read.container.waiting_reason in FAILED_WAITING else None
 
@@ -160,7 +162,7 @@ async def _(k8s: Kubernetes) -> None:
     assert read.container.waiting_message
 
 
-@ROWS.row("a pod that fits no node says so, and has no address", "core.view:_starved")
+@ROWS.row("a pod that fits no node says so, and has no address", "core.planner.observe:_starved")
 async def _(k8s: Kubernetes) -> None:
     pod = await _first(k8s, "homeless")
 
@@ -172,7 +174,9 @@ async def _(k8s: Kubernetes) -> None:
     assert (read.phase, read.ip, read.any_running, read.scheduled) == ("Pending", "", False, None)
 
 
-@ROWS.row("a pod that is deleted gets its own grace, still runs, and is gone in the end", "core.model:Pod.alive")
+@ROWS.row(
+    "a pod that is deleted gets its own grace, still runs, and is gone in the end", "core.state.snapshot:Pod.alive"
+)
 async def _(k8s: Kubernetes) -> None:
     made = await make_revision(k8s, 1, "prompt", **LINGERING)
     (pod,) = await made.running(1)
@@ -205,7 +209,9 @@ async def _(k8s: Kubernetes) -> None:
     assert pod["metadata"]["uid"] not in {p["metadata"]["uid"] for p in await k8s.find(PODS)}
 
 
-@ROWS.row("a serving pod that is let go by its release is replaced while it still terminates", "core.view:View.lost")
+@ROWS.row(
+    "a serving pod that is let go by its release is replaced while it still terminates", "core.state.view:View.lost"
+)
 async def _(k8s: Kubernetes) -> None:
     heard = await k8s.watch(PODS)
     made = await make_revision(k8s, 1, "prompt", **LINGERING)

@@ -20,8 +20,8 @@ from tidegate.cluster import project
 from tidegate.cluster.port import DEPLOYMENTS, PODS, REPLICASETS, Object
 
 ROWS = Rows()
-PAY = "core.counts:pay"
-SETTLED = "core.counts:_settled"
+PAY = "core.planner.replicas:pay"
+SETTLED = "core.planner.replicas:_settled"
 GATHER = "cluster.gather:_children"
 
 
@@ -36,7 +36,7 @@ async def _(k8s: Kubernetes) -> None:
         assert {names.SERVICE: k8s.name, names.REVISION: made.hash}.items() <= raw["metadata"]["labels"].items()
 
 
-@ROWS.row("a new pod serves by its template, with nobody's help", "core.view:View.serving")
+@ROWS.row("a new pod serves by its template, with nobody's help", "core.state.view:View.serving")
 async def _(k8s: Kubernetes) -> None:
     (pod,) = await (await make_revision(k8s, 1)).pods()
     read = project.pod(pod)
@@ -165,7 +165,9 @@ async def _(k8s: Kubernetes) -> None:
     assert project.pod(fresh).state == names.SERVING
 
 
-@ROWS.row("a lowered ReplicaSet picks a pod without a node before a drained, NotReady one", "core.view:View.occupied")
+@ROWS.row(
+    "a lowered ReplicaSet picks a pod without a node before a drained, NotReady one", "core.state.view:View.occupied"
+)
 async def _(k8s: Kubernetes) -> None:
     made = await make_revision(k8s, 1, "alone")
     (drained,) = await made.running(1)
@@ -183,7 +185,7 @@ async def _(k8s: Kubernetes) -> None:
     assert (await look(k8s, drained)).state == names.DRAINED
 
 
-@ROWS.row("a failed pod is no replica: it is replaced, and stays", "core.model:Pod.alive")
+@ROWS.row("a failed pod is no replica: it is replaced, and stays", "core.state.snapshot:Pod.alive")
 async def _(k8s: Kubernetes) -> None:
     made = await make_revision(k8s, 1)
     (pod,) = await made.pods()
@@ -196,7 +198,7 @@ async def _(k8s: Kubernetes) -> None:
     assert (await look(k8s, pod)).phase == "Failed"
 
 
-@ROWS.row("pods that a quota forbids are told as FailedCreate in the Deployment", "core.counts:reclaim")
+@ROWS.row("pods that a quota forbids are told as FailedCreate in the Deployment", "core.planner.replicas:reclaim")
 async def _(k8s: Kubernetes) -> None:
     there = await k8s.elsewhere()
     made = await make_service(there)
@@ -245,7 +247,7 @@ async def _(k8s: Kubernetes) -> None:
     assert (await made.replica_set())["metadata"]["uid"] == first["metadata"]["uid"]
 
 
-@ROWS.row("a Deployment at 0 is deleted by its uid, and its ReplicaSet goes with it", "core.children:prune")
+@ROWS.row("a Deployment at 0 is deleted by its uid, and its ReplicaSet goes with it", "core.planner.children:prune")
 async def _(k8s: Kubernetes) -> None:
     made = await make_revision(k8s, 0)
 

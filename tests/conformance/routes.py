@@ -19,7 +19,7 @@ from conformance.rows import Rows
 from tidegate.api import names
 from tidegate.cluster import project
 from tidegate.cluster.port import ENDPOINT_SLICES, PODS, SERVICES, Object
-from tidegate.core import actions as a
+from tidegate.core.planner import actions as a
 
 ROWS = Rows()
 ABSENT = "reconcile:Reconciler.absent"

@@ -23,7 +23,9 @@ def _condition(kind: str, **more: Any) -> Object:
     return {"type": kind, "status": "True", "reason": "X", "message": "x", "lastTransitionTime": at, **more}
 
 
-@ROWS.row("nothing of a spec is filled in but replicas", "core.revision:source", "api.resource:LLMServiceSpec.parse")
+@ROWS.row(
+    "nothing of a spec is filled in but replicas", "core.planner.revision:source", "api.resource:LLMServiceSpec.parse"
+)
 async def _(k8s: Kubernetes) -> None:
     template = k8s.template("still")
     spec = {"port": "http", "template": template, "drain": {"mode": "Native"}}
@@ -94,7 +96,9 @@ async def _(k8s: Kubernetes) -> None:
     assert (answer["status"], answer["spec"]["replicas"]) == ({"phase": "Ready"}, 4)
 
 
-@ROWS.row("the generation rises with the spec alone, not with labels, annotations or status", "core.status:status")
+@ROWS.row(
+    "the generation rises with the spec alone, not with labels, annotations or status", "core.report.status:status"
+)
 async def _(k8s: Kubernetes) -> None:
     made = await make_service(k8s)
     for change, generation in (
@@ -108,7 +112,7 @@ async def _(k8s: Kubernetes) -> None:
     assert answer["metadata"]["generation"] == 2
 
 
-@ROWS.row("/scale shows the count of the status and its selector, and writes the spec", "core.status:status")
+@ROWS.row("/scale shows the count of the status and its selector, and writes the spec", "core.report.status:status")
 async def _(k8s: Kubernetes) -> None:
     made = await make_service(k8s)
     selector = f"tidegate.dev/service={k8s.name},tidegate.dev/state notin (draining,drained)"

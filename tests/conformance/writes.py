@@ -19,9 +19,10 @@ from tidegate.cluster import gather, project
 from tidegate.cluster.drain_times import DrainTimesKeeper, name_of
 from tidegate.cluster.events import EventRecorder
 from tidegate.cluster.port import CONFIG_MAPS, DEPLOYMENTS, EVENTS, LLM_SERVICES, PODS, SECRETS, Object
-from tidegate.core import actions as a
-from tidegate.core import model, render
-from tidegate.core.drain_times import DrainTimes
+from tidegate.core.drain_time.drain_times import DrainTimes
+from tidegate.core.planner import actions as a
+from tidegate.core.render import objects
+from tidegate.core.state import snapshot
 
 ROWS = Rows()
 OPERATIONS = "cluster.execute:operations"
@@ -89,7 +90,7 @@ async def _(k8s: Kubernetes) -> None:
     pod = await _pod(k8s)
     await relabel(k8s, withdrawal(pod))
     await k8s.merge(PODS, pod["metadata"]["name"], {"metadata": {"annotations": {names.DRAIN: None}}})
-    unread = model.DrainRecord("d1", "i1", "Rollout", 0.0, None)
+    unread = snapshot.DrainRecord("d1", "i1", "Rollout", 0.0, None)
     await refused(relabel(k8s, a.Restore(pod["metadata"]["name"], pod["metadata"]["uid"], unread)), Conflict)
     assert (await look(k8s, pod)).state == names.DRAINING
 
@@ -139,7 +140,7 @@ async def _(k8s: Kubernetes) -> None:
 @ROWS.row("a Secret that is there is not created again", "cluster.keys:DrainKeys.ensure")
 async def _(k8s: Kubernetes) -> None:
     made = await make_service(k8s)
-    metadata = made.owner.metadata(render.secret_name(k8s.name))
+    metadata = made.owner.metadata(objects.secret_name(k8s.name))
     body = {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -164,7 +165,7 @@ async def _(k8s: Kubernetes) -> None:
         "name": routes["metadata"]["name"],
         "uid": routes["metadata"]["uid"],
     }
-    metadata = made.owner.metadata(render.secret_name(k8s.name)) | {"ownerReferences": [other]}
+    metadata = made.owner.metadata(objects.secret_name(k8s.name)) | {"ownerReferences": [other]}
     held = await k8s.create(SECRETS, {"metadata": metadata, "type": "Opaque", "data": {"current": "Zmlyc3Q="}})
     assert gather.orphaned(held)
     patch = gather.adoption(held, made.owner)
@@ -176,7 +177,7 @@ async def _(k8s: Kubernetes) -> None:
 @ROWS.row("an object without any owner is adopted, and not on an older view of it", "cluster.gather:adoption")
 async def _(k8s: Kubernetes) -> None:
     made = await make_service(k8s)
-    metadata = made.owner.metadata(render.secret_name(k8s.name))
+    metadata = made.owner.metadata(objects.secret_name(k8s.name))
     del metadata["ownerReferences"]
     held = await k8s.create(SECRETS, {"metadata": metadata, "type": "Opaque", "data": {"current": "Zmlyc3Q="}})
     newer = await k8s.merge(SECRETS, metadata["name"], {"metadata": {"labels": {"note": "x"}}})
@@ -206,8 +207,8 @@ async def _(k8s: Kubernetes) -> None:
 async def _(k8s: Kubernetes) -> None:
     made = await make_service(k8s)
     tell = EventRecorder(k8s.cluster, "tidegate", "here", lambda: 1_800_000_000.0)
-    snapshot = model.Snapshot(0.0, k8s.namespace, k8s.name, made.owner.uid, 1, made.raw, made.spec)
-    await tell(snapshot, "Drained", "a pod", warning=True)
+    known = snapshot.Snapshot(0.0, k8s.namespace, k8s.name, made.owner.uid, 1, made.raw, made.spec)
+    await tell(known, "Drained", "a pod", warning=True)
 
     async def written() -> list[Object]:
         found = await k8s.find(EVENTS)

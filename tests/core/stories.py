@@ -15,10 +15,12 @@ from typing import Any
 
 from tidegate.api import names
 from tidegate.api.resource import LLMServiceSpec
-from tidegate.core import actions as a
-from tidegate.core import render, revision
-from tidegate.core.grace import grace_period
-from tidegate.core.model import (
+from tidegate.core.drain_time.grace import grace_period
+from tidegate.core.planner import actions as a
+from tidegate.core.planner import revision
+from tidegate.core.planner.plan import Plan, plan
+from tidegate.core.render import objects
+from tidegate.core.state.snapshot import (
     ContainerStatus,
     Deployment,
     DrainRecord,
@@ -28,12 +30,11 @@ from tidegate.core.model import (
     ReplicaSet,
     Snapshot,
 )
-from tidegate.core.plan import Plan, plan
 
 NOW = 1_800_000_000.0
 BUDGET = 600
 PROPAGATION = 5
-OWNER = render.Owner("shop", "chat", "uid-chat")
+OWNER = objects.Owner("shop", "chat", "uid-chat")
 PARTS = ("rollout", "drain", "service", "probes", "disruption")
 
 
@@ -162,7 +163,7 @@ def deployment(tag: str, replicas: int, **fields: Any) -> Deployment:
 @functools.cache
 def _written(tag: str) -> tuple[str, str, int]:
     """Source, digest and grace period of the revision with this image tag."""
-    return revision.source(raw_spec(tag)), render.digest(OWNER, spec(tag), tag), grace_period(spec(tag)).seconds
+    return revision.source(raw_spec(tag)), objects.digest(OWNER, spec(tag), tag), grace_period(spec(tag)).seconds
 
 
 def seen(held: Deployment) -> ReplicaSet:
@@ -197,7 +198,7 @@ def story(
         "raw_spec": raw, "spec": parsed, "pods": tuple(pods), "deployments": made,
         "replica_sets": tuple(seen(d) for d in made),
         "readings": {uids[name]: said for name, said in heard.items() if said is not None},
-        "live_service": render.service(OWNER, parsed), "live_budget": render.disruption_budget(OWNER, parsed),
+        "live_service": objects.service(OWNER, parsed), "live_budget": objects.disruption_budget(OWNER, parsed),
     }  # fmt: skip
     return Snapshot(**(known | fields))
 
@@ -211,7 +212,7 @@ def tag_of(source: str) -> str:
 def told(what: Snapshot | Plan) -> list[str]:
     """The actions of a plan, one short sentence each."""
     decided = plan(what) if isinstance(what, Snapshot) else what
-    return [_sentence(decided.view.s, action) for action in decided.actions]
+    return [_sentence(decided.view.snapshot, action) for action in decided.actions]
 
 
 def _sentence(s: Snapshot, action: a.Action) -> str:

@@ -12,8 +12,8 @@ from refusal_table import ABSENT, REFUSALS, SPEC, TWINS, TWO, Refusal, edited, m
 from tidegate.api.drain import DrainMode, OnExpiry
 from tidegate.api.errors import InvalidSpec, Problem
 from tidegate.api.resource import DisruptionMode, LLMService, LLMServiceSpec, WhenNoCapacity
-from tidegate.core.revision import source
-from tidegate.core.template import serving_container
+from tidegate.core.planner.revision import source
+from tidegate.core.render.validation import serving_container
 
 
 def problems(spec: dict[str, Any]) -> tuple[Problem, ...]:

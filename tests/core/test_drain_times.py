@@ -24,14 +24,14 @@ from core.stories import (
     story,
 )
 from core.stories import spec as spec_of
-from tidegate.core import actions as a
-from tidegate.core.drain_times import Counted, DrainTimes, Unreadable, load
-from tidegate.core.estimate.drain_term import DAY
-from tidegate.core.estimate.histogram import Sample
-from tidegate.core.grace import grace_period, in_force
-from tidegate.core.model import OutcomeRecord, Pod, Snapshot
-from tidegate.core.plan import plan
-from tidegate.core.status import status
+from tidegate.core.drain_time.drain_term import DAY
+from tidegate.core.drain_time.drain_times import Counted, DrainTimes, Unreadable, load
+from tidegate.core.drain_time.grace import grace_period, in_force
+from tidegate.core.drain_time.histogram import Sample
+from tidegate.core.planner import actions as a
+from tidegate.core.planner.plan import plan
+from tidegate.core.report.status import status
+from tidegate.core.state.snapshot import OutcomeRecord, Pod, Snapshot
 
 OLD = several("v1", 3)
 NEW = serving("v2-1")

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from tidegate.core.estimate.beta import BetaProduct, regularized_beta
+from tidegate.core.drain_time.beta import BetaProduct, regularized_beta
 
 # lgamma of large numbers loses digits: up to a million samples the error stays below 1e-7.
 SIZES = st.floats(1e-4, 1e6)

@@ -14,9 +14,9 @@ from dev.plots.drain_time import Day, Drains, learn, picture, story
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.core.estimate.drain_term import DAY, DrainTerm, Reason, TermInForce, drain_term, percent
-from tidegate.core.estimate.histogram import Histogram, Sample
-from tidegate.core.estimate.survival import estimate
+from tidegate.core.drain_time.drain_term import DAY, DrainTerm, Reason, TermInForce, drain_term, percent
+from tidegate.core.drain_time.histogram import Histogram, Sample
+from tidegate.core.drain_time.survival import estimate
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.core.estimate.histogram import (
+from tidegate.core.drain_time.histogram import (
     EDGES,
     GROWTH,
     HALF_LIFE,

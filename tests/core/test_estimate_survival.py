@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tidegate.core.estimate.histogram import EDGES, GROWTH, HALF_LIFE, Histogram, Sample
-from tidegate.core.estimate.survival import Curve, estimate, kaplan_meier, outgrown
+from tidegate.core.drain_time.histogram import EDGES, GROWTH, HALF_LIFE, Histogram, Sample
+from tidegate.core.drain_time.survival import Curve, estimate, kaplan_meier, outgrown
 
 PAIRS = st.lists(st.tuples(st.floats(0.2, 5000), st.booleans()), min_size=1, max_size=60)
 

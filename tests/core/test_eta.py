@@ -20,15 +20,15 @@ from core.stories import (
     told,
 )
 from core.test_drain_times import learnt, over
-from tidegate.core import actions as a
-from tidegate.core import revision
-from tidegate.core.counting import counted
-from tidegate.core.drain_times import Age, Counted, DrainTimes, load
-from tidegate.core.estimate.histogram import Sample
-from tidegate.core.model import Snapshot
-from tidegate.core.plan import plan
-from tidegate.core.status import status
-from tidegate.core.view import View
+from tidegate.core.drain_time.drain_times import Age, Counted, DrainTimes, load
+from tidegate.core.drain_time.histogram import Sample
+from tidegate.core.planner import actions as a
+from tidegate.core.planner import revision
+from tidegate.core.planner.observe import observe
+from tidegate.core.planner.plan import plan
+from tidegate.core.planner.samples import counted
+from tidegate.core.report.status import status
+from tidegate.core.state.snapshot import Snapshot
 
 OLD = several("v1", 3)
 NEW = serving("v2-1")
@@ -152,7 +152,7 @@ def aged(known: DrainTimes, *ages: float, target: str = "v2") -> DrainTimes | No
     """After the first drain of v1, whose other pods have requests so old."""
     pods = [over("v1-1"), *[serving(f"v1-{n}") for n in range(2, 2 + len(ages))]]
     readings = {p.name: says(p, oldest_seconds=age) for p, age in zip(pods[1:], ages, strict=True)}
-    return counted(View.of(story(target, *pods, serving(f"{target}-1"), readings=readings, drain_times=known)))
+    return counted(observe(story(target, *pods, serving(f"{target}-1"), readings=readings, drain_times=known)))
 
 
 def test_the_oldest_request_of_each_pod_counts_until_its_drain_does() -> None:

@@ -7,10 +7,10 @@ import pytest
 
 from core.stories import NOW, OWNER, draining, homeless, raw_spec, record, several, starting, story, told, waiting
 from tidegate.api.resource import LLMServiceSpec
-from tidegate.core import amounts
-from tidegate.core.forecast import Assumptions, Forecast, Stuck, play
-from tidegate.core.model import Snapshot
-from tidegate.core.view import View
+from tidegate.core.planner.forecast import Assumptions, Forecast, Stuck, play
+from tidegate.core.planner.observe import observe
+from tidegate.core.state import limits
+from tidegate.core.state.snapshot import Snapshot
 
 ASSUME = Assumptions(start=60.0, drain=120.0, teardown=10.0)
 
@@ -42,23 +42,23 @@ SHAPES = [
 
 @pytest.mark.parametrize(("replicas", "surge", "unavailable"), SHAPES)
 def test_a_rollout_replaces_every_pod_within_its_limits(replicas: int, surge: Any, unavailable: Any):
-    limits = amounts.resolve(replicas, surge, unavailable)
+    resolved = limits.resolve(replicas, surge, unavailable)
     done = rolled(replicas=replicas, rollout={"maxSurge": surge, "maxUnavailable": unavailable})
     assert done.drained == replicas
-    assert done.least_serving >= limits.least_serving
-    assert done.most_pods <= limits.most_pods
-    view = View.of(done.snapshot)
+    assert done.least_serving >= resolved.least_serving
+    assert done.most_pods <= resolved.most_pods
+    view = observe(done.snapshot)
     assert len(view.target_pods) == len(done.snapshot.pods) == replicas
     assert told(done.snapshot) == []
 
 
 @pytest.mark.parametrize(("replicas", "surge", "unavailable"), [s for s in SHAPES if s[0]])
 def test_a_rollout_uses_all_the_room_it_has(replicas: int, surge: Any, unavailable: Any):
-    limits = amounts.resolve(replicas, surge, unavailable)
+    resolved = limits.resolve(replicas, surge, unavailable)
     done = rolled(replicas=replicas, rollout={"maxSurge": surge, "maxUnavailable": unavailable})
-    slots = min(limits.slots, replicas + limits.unavailable)
+    slots = min(resolved.slots, replicas + resolved.unavailable)
     # Each slot carries its share of start + propagation + drain; without surge the old one's exit comes on top.
-    each = 60 + 5 + 120 + (10 if limits.surge == 0 else 0)
+    each = 60 + 5 + 120 + (10 if resolved.surge == 0 else 0)
     assert done.seconds <= each * -(-replicas // min(slots, replicas)) + 1
 
 

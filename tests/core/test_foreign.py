@@ -24,12 +24,13 @@ from core.stories import (
 )  # fmt: skip
 from tidegate.api import names
 from tidegate.api.foreign import Foreign, Method
-from tidegate.core import actions as a
-from tidegate.core import render, revision, template
-from tidegate.core.grace import grace_period
-from tidegate.core.model import Pod, Reading, Snapshot, Trouble
-from tidegate.core.plan import plan
-from tidegate.core.status import status
+from tidegate.core.drain_time.grace import grace_period
+from tidegate.core.planner import actions as a
+from tidegate.core.planner import revision
+from tidegate.core.planner.plan import plan
+from tidegate.core.render import objects, validation
+from tidegate.core.report.status import status
+from tidegate.core.state.snapshot import Pod, Reading, Snapshot, Trouble
 
 GET = {"method": "GET", "path": "/internal/drain", "answersWhenOver": True}
 COUNT = {"path": "/internal/stats", "pointer": "/active"}
@@ -51,8 +52,8 @@ def one(**fields: Any) -> dict[str, Any]:
 
 def pod_template(**changes: Any) -> dict[str, Any]:
     read = spec(**changes)
-    held = render.Revision("5c9f2b7d1e", revision.source(raw_spec(**changes)), grace_period(read), "prestop-key")
-    return render.pod_template(OWNER, read, held)
+    held = objects.Revision("5c9f2b7d1e", revision.source(raw_spec(**changes)), grace_period(read), "prestop-key")
+    return objects.pod_template(OWNER, read, held)
 
 
 def server(**changes: Any) -> dict[str, Any]:
@@ -84,8 +85,8 @@ def test_the_sleep_fits_into_a_grace_period_that_was_capped():
     read = spec(**own(POST))
     grace = read.drain.grace.model_copy(update={"initial_seconds": 5000})
     capped = read.model_copy(update={"drain": read.drain.model_copy(update={"grace": grace})})
-    held = render.Revision("h", "{}", grace_period(capped), "")
-    (made,) = render.pod_template(OWNER, capped, held)["spec"]["containers"]
+    held = objects.Revision("h", "{}", grace_period(capped), "")
+    (made,) = objects.pod_template(OWNER, capped, held)["spec"]["containers"]
     assert made["lifecycle"]["preStop"]["sleep"]["seconds"] == grace_period(capped).seconds == 600
 
 
@@ -132,9 +133,9 @@ def test_the_endpoint_makes_a_revision_and_the_digest_does_not_hang_on_the_grace
     sources = {revision.source(raw_spec(**changes)) for changes in ({}, own(), own(POST), own(COUNTED))}
     assert len(sources) == 4
     longer = own(POST, drain={"native": {"port": "admin", "foreign": POST}, "grace": {"initialSeconds": 60}})
-    digests = [render.digest(OWNER, spec(**changes), "v1") for changes in (own(POST), longer, own(COUNTED))]
+    digests = [objects.digest(OWNER, spec(**changes), "v1") for changes in (own(POST), longer, own(COUNTED))]
     assert digests[0] == digests[1], "the sleep is compared as part of the grace period"
-    assert render.digest(OWNER, spec(**own()), "v1") != digests[0] != render.digest(OWNER, spec(), "v1")
+    assert objects.digest(OWNER, spec(**own()), "v1") != digests[0] != objects.digest(OWNER, spec(), "v1")
 
 
 def test_what_a_revision_speaks_is_read_from_its_source():
@@ -209,20 +210,20 @@ def probed(path: str, port: int | str = "admin", name: str = "livenessProbe") ->
 def test_a_probe_that_would_kill_or_drain_the_pod_is_a_conflict(
     bad: dict[str, Any], good: dict[str, Any], field: str, remedy: str
 ):
-    found = template.findings(spec(**bad))
+    found = validation.findings(spec(**bad))
     assert [f.field for f in found] == [field]
     assert remedy in found[0].remedy
-    assert template.findings(spec(**good)) == ()
+    assert validation.findings(spec(**good)) == ()
 
 
 def test_the_trap_is_named_with_its_owner():
-    (found,) = template.findings(spec(**own(LITELLM, "http", probes={"liveness": {"path": "/health/liveliness"}})))
+    (found,) = validation.findings(spec(**own(LITELLM, "http", probes={"liveness": {"path": "/health/liveliness"}})))
     assert "LiteLLM answers it with 503 from /health/drain on" in found.message
     assert "kill the container in the middle of its drain" in found.message
 
 
 def test_without_a_foreign_endpoint_none_of_this_is_a_conflict():
-    assert template.findings(spec(**probed("/health/liveliness"))) == ()
+    assert validation.findings(spec(**probed("/health/liveliness"))) == ()
 
 
 # -- conditions

@@ -15,13 +15,16 @@ from tidegate.api.conditions import ConditionType, Outcome, Reason
 from tidegate.api.gateway import Engine
 from tidegate.api.resource import LLMServiceSpec
 from tidegate.cluster import project
-from tidegate.core import actions, bystanders, engines, render, revision, sidecar, template
-from tidegate.core.conditions import conditions
-from tidegate.core.engines import PRESETS
-from tidegate.core.grace import grace_period
-from tidegate.core.model import ContainerStatus, Pod, Trouble
-from tidegate.core.plan import plan
-from tidegate.core.view import View, failure
+from tidegate.core.drain_time.grace import grace_period
+from tidegate.core.planner import actions, revision
+from tidegate.core.planner.observe import observe
+from tidegate.core.planner.plan import plan
+from tidegate.core.render import engines, objects, sidecar, validation
+from tidegate.core.render.engines import PRESETS
+from tidegate.core.report import template_warnings
+from tidegate.core.report.conditions import conditions
+from tidegate.core.state.snapshot import ContainerStatus, Pod, Trouble
+from tidegate.core.state.view import failure
 
 ROOT = "spec.template.spec"
 HOOK = {"preStop": {"exec": {"command": ["sleep", "5"]}}}
@@ -48,9 +51,9 @@ def spec(*containers: dict[str, Any], **changes: Any) -> LLMServiceSpec:
 
 def pod(*containers: dict[str, Any], image: str = "gw:1", **changes: Any) -> dict[str, Any]:
     read = spec(*containers, **changes)
-    assert template.findings(read) == ()
-    held = render.Revision("5c9f2b7d1e", "{}", grace_period(read), "prestop-key", image)
-    found: dict[str, Any] = render.deployment(OWNER, read, held, 1)["spec"]["template"]
+    assert validation.findings(read) == ()
+    held = objects.Revision("5c9f2b7d1e", "{}", grace_period(read), "prestop-key", image)
+    found: dict[str, Any] = objects.deployment(OWNER, read, held, 1)["spec"]["template"]
     return found
 
 
@@ -182,7 +185,7 @@ def test_the_serving_container_stays_the_engine_s_for_policies_and_probes():
 
 def test_the_request_port_s_name_leads_to_the_gateway_and_the_service_asks_for_it():
     assert server()["ports"] == [{"name": "http", "containerPort": 9900}]
-    made = render.service(OWNER, spec())
+    made = objects.service(OWNER, spec())
     assert made["spec"]["ports"] == [{"name": "http", "port": 80, "targetPort": "http", "protocol": "TCP"}]
 
 
@@ -206,7 +209,7 @@ def test_the_request_port_s_name_leads_to_the_gateway_and_the_service_asks_for_i
 def test_whatever_the_request_port_is_called_the_service_finds_the_gateway(ports, port, wanted, target):
     read = spec(engine(ports=ports), port=port)
     assert server(engine(ports=ports), port=port)["ports"] == wanted
-    assert render.service(OWNER, read)["spec"]["ports"][0]["targetPort"] == target
+    assert objects.service(OWNER, read)["spec"]["ports"][0]["targetPort"] == target
     assert environment(engine(ports=ports), port=port)["TIDEGATE_UPSTREAM"] == "127.0.0.1:8000"
 
 
@@ -227,17 +230,17 @@ def test_the_user_s_template_is_not_touched():
     written = raw(engine(readinessProbe={"httpGet": {"path": "/r", "port": "http"}}), pod={"initContainers": []})
     before = copy.deepcopy(written)
     read = LLMServiceSpec.parse(written)
-    render.pod_template(OWNER, read, render.Revision("h", "{}", grace_period(read), "k"))
+    objects.pod_template(OWNER, read, objects.Revision("h", "{}", grace_period(read), "k"))
     assert written == before
 
 
 def test_one_service_reaches_pods_with_and_without_a_gateway():
     older = LLMServiceSpec.parse(native_spec())
-    assert template.unroutable(spec(), older) is None
-    assert template.unroutable(older, spec()) is None
-    assert render.service(OWNER, spec()) == render.service(OWNER, older)
+    assert validation.unroutable(spec(), older) is None
+    assert validation.unroutable(older, spec()) is None
+    assert objects.service(OWNER, spec()) == objects.service(OWNER, older)
     renamed = spec(engine(ports=[{"name": "web", "containerPort": 8000}]), port="web")
-    found = template.unroutable(renamed, spec())
+    found = validation.unroutable(renamed, spec())
     assert found is not None and found.field == "spec.port"
 
 
@@ -292,17 +295,17 @@ CONFLICTS = {
 
 @pytest.mark.parametrize(("bad", "good", "field", "remedy"), CONFLICTS.values(), ids=CONFLICTS.keys())
 def test_a_conflict_names_its_field_and_a_remedy_and_its_neighbour_is_accepted(bad, good, field, remedy):
-    found = template.findings(LLMServiceSpec.parse(bad))
+    found = validation.findings(LLMServiceSpec.parse(bad))
     assert [f.field for f in found] == [field]
     assert remedy in found[0].remedy
-    assert template.findings(LLMServiceSpec.parse(good)) == ()
+    assert validation.findings(LLMServiceSpec.parse(good)) == ()
 
 
 def test_what_only_a_process_with_the_contract_needs_is_no_conflict_here():
     mine = engine(
         env=[{"name": names.ENV_GRACE, "value": "9"}], volumeMounts=[{"name": "m", "mountPath": names.KEY_DIR}]
     )
-    assert template.findings(spec(mine)) == ()
+    assert validation.findings(spec(mine)) == ()
 
 
 def test_a_refusal_of_the_api_server_is_told_by_the_field_that_the_user_wrote():
@@ -372,9 +375,9 @@ FLAGS = [
 @pytest.mark.parametrize(("kind", "port", "more", "missing"), FLAGS)
 def test_flags_that_the_command_line_lacks_are_named(kind, port, more, missing):
     read = spec(engine(ports=[{"name": "http", "containerPort": port}], **more), engine=kind)
-    found = list(engines.missing_flags(read.engine, template.serving_container(read), port))
+    found = list(engines.missing_flags(read.engine, validation.serving_container(read), port))
     assert [text.partition(" (")[0] for text in found] == missing
-    verdicts = {kind_: text for kind_, _, text in bystanders.told(read)}
+    verdicts = {kind_: text for kind_, _, text in template_warnings.told(read)}
     assert (ConditionType.ENGINE_FLAGS_MISSING in verdicts) is bool(missing)
     assert all(flag in verdicts[ConditionType.ENGINE_FLAGS_MISSING] for flag in missing)
 
@@ -397,12 +400,14 @@ def test_the_page_on_engines_says_what_the_presets_say():
 
 def test_other_ports_of_the_pod_are_named_as_uncounted_and_what_is_counted_too():
     other = engine(ports=[{"name": "http", "containerPort": 8000}, {"containerPort": 9000}])
-    ((kind, reason, text),) = bystanders.told(spec(other, METRICS))
+    ((kind, reason, text),) = template_warnings.told(spec(other, METRICS))
     assert (kind, reason) == (ConditionType.PORTS_UNCOUNTED, Reason.PORTS_BESIDE_GATEWAY)
     assert "9000 of container server, prom (9100) of container metrics" in text
     assert "Counted and waited for are requests to port http (9900)" in text and "own port 8000" in text
-    assert list(bystanders.told(spec(engine(), METRICS | {"ports": []}))) == []
-    assert list(bystanders.told(LLMServiceSpec.parse(native_spec()))) == [], "a process of its own knows its ports"
+    assert list(template_warnings.told(spec(engine(), METRICS | {"ports": []}))) == []
+    assert list(template_warnings.told(LLMServiceSpec.parse(native_spec()))) == [], (
+        "a process of its own knows its ports"
+    )
 
 
 def gateway_story(*pods: Pod, **changes: Any) -> Any:
@@ -410,13 +415,13 @@ def gateway_story(*pods: Pod, **changes: Any) -> Any:
     written = raw(engine(image="app:v1"), **changes)
     read = LLMServiceSpec.parse(written)
     held = deployment(
-        "v1", len(pods), source=revision.source(written), rendered=render.digest(OWNER, read, "v1"),
+        "v1", len(pods), source=revision.source(written), rendered=objects.digest(OWNER, read, "v1"),
         grace_seconds=grace_period(read).seconds,
     )  # fmt: skip
     return replace(
         story("v1", *pods, deployments=[held]),
         raw_spec=written, spec=read,
-        live_service=render.service(OWNER, read), live_budget=render.disruption_budget(OWNER, read),
+        live_service=objects.service(OWNER, read), live_budget=objects.disruption_budget(OWNER, read),
     )  # fmt: skip
 
 
@@ -457,7 +462,7 @@ def test_other_words_in_spec_gateway_are_another_revision():
 def test_readiness_of_the_engine_s_own_is_no_trouble_since_the_gateway_has_one():
     own = {"httpGet": {"path": "/health", "port": 8000}}
     read = spec(engine(readinessProbe=own))
-    assert template.readiness_ignores_drains(read, template.serving_container(read) or {}) is False
+    assert validation.readiness_ignores_drains(read, validation.serving_container(read) or {}) is False
 
 
 def test_a_pod_whose_gateway_does_not_run_holds_no_work_and_one_whose_engine_has_not_started_neither():
@@ -466,7 +471,7 @@ def test_a_pod_whose_gateway_does_not_run_holds_no_work_and_one_whose_engine_has
         "v1-1": fine("v1-1"), "v1-2": unready("v1-2", gateway=down), "v1-3": unready("v1-3", gateway=late),
         "v1-4": unready("v1-4", gateway=late, container=late),
     }  # fmt: skip
-    view = View.of(gateway_story(*pods.values()))
+    view = observe(gateway_story(*pods.values()))
     assert {name for name, found in pods.items() if view.holds_no_work(found)} == {"v1-2", "v1-4"}
     mute = replace(gateway_story(draining("v1-1", gateway=down), fine("v1-2"), fine("v1-3")), readings={})
     assert only(mute, actions.MarkDrained).outcome.outcome == Outcome.VANISHED

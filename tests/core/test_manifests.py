@@ -12,7 +12,7 @@ from policy_table import TABLE
 from tidegate.api import names
 from tidegate.api.probes import StartupProbe
 from tidegate.api.resource import LLMServiceSpec
-from tidegate.core.template import findings
+from tidegate.core.render.validation import findings
 
 ROOT = Path(__file__).resolve().parents[2]
 MANIFESTS = ROOT / "manifests"

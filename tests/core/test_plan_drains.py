@@ -26,9 +26,9 @@ from core.stories import (
     waiting,
 )
 from tidegate.api import names
-from tidegate.core import actions as a
-from tidegate.core.model import ContainerStatus, Pod, Reading, Snapshot, Trouble
-from tidegate.core.plan import plan
+from tidegate.core.planner import actions as a
+from tidegate.core.planner.plan import plan
+from tidegate.core.state.snapshot import ContainerStatus, Pod, Reading, Snapshot, Trouble
 
 HOLD = {"drain": {"onExpiry": "Hold"}}
 

@@ -21,9 +21,9 @@ from core.stories import (
     told,
     unready,
 )
-from tidegate.core import revision
-from tidegate.core.model import Trouble
-from tidegate.core.plan import plan
+from tidegate.core.planner import revision
+from tidegate.core.planner.plan import plan
+from tidegate.core.state.snapshot import Trouble
 
 OLD = several("v1", 3)
 LOOSE = {"rollout": {"maxUnavailable": 2}}

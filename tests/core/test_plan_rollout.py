@@ -25,9 +25,9 @@ from core.stories import (
     unready,
     waiting,
 )
-from tidegate.core import actions as a
-from tidegate.core import render
-from tidegate.core.plan import plan
+from tidegate.core.planner import actions as a
+from tidegate.core.planner.plan import plan
+from tidegate.core.render import objects
 
 SERIAL = {"rollout": {"maxSurge": 0, "maxUnavailable": 1}}
 TWO_SLOTS = {"rollout": {"maxSurge": 2}}
@@ -384,7 +384,7 @@ def test_an_answer_older_than_ten_seconds_is_asked_again():
 
 def test_the_digest_in_the_stories_is_the_operator_s():
     s = story("v1", *several("v1", 3))
-    assert s.deployments[0].rendered == render.digest(render.Owner("shop", "chat", "uid-chat"), s.spec, "v1")
+    assert s.deployments[0].rendered == objects.digest(objects.Owner("shop", "chat", "uid-chat"), s.spec, "v1")
 
 
 @pytest.mark.parametrize("since", [NOW - 100, NOW - 3])

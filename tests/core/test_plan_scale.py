@@ -17,9 +17,9 @@ from core.stories import (
     told,
     unready,
 )
-from tidegate.core import actions as a
-from tidegate.core.model import Trouble
-from tidegate.core.plan import plan
+from tidegate.core.planner import actions as a
+from tidegate.core.planner.plan import plan
+from tidegate.core.state.snapshot import Trouble
 
 
 def to(replicas: int, **rollout: object) -> dict[str, object]:

@@ -21,8 +21,8 @@ from core.stories import (
     unready,
 )
 from tidegate.api import names
-from tidegate.core.model import Conflict, Trouble
-from tidegate.core.plan import plan
+from tidegate.core.planner.plan import plan
+from tidegate.core.state.snapshot import Conflict, Trouble
 
 OLD = several("v1", 3)
 SILENT = {p.name: None for p in (*OLD, serving("v2-1"))}

@@ -7,8 +7,9 @@ import pytest
 
 from core.stories import OWNER, container, raw_spec, spec
 from tidegate.api import names
-from tidegate.core import render, revision
-from tidegate.core.grace import grace_period
+from tidegate.core.drain_time.grace import grace_period
+from tidegate.core.planner import revision
+from tidegate.core.render import objects
 
 TERMS = {"initialSeconds": 40, "teardownSeconds": 7, "safetySeconds": 3}
 
@@ -16,8 +17,8 @@ TERMS = {"initialSeconds": 40, "teardownSeconds": 7, "safetySeconds": 3}
 def rendered(replicas: int = 3, **changes: Any) -> dict[str, Any]:
     read = spec(**changes)
     source = revision.source(raw_spec(**changes))
-    held = render.Revision("5c9f2b7d1e", source, grace_period(read), "prestop-key")
-    return render.deployment(OWNER, read, held, replicas)
+    held = objects.Revision("5c9f2b7d1e", source, grace_period(read), "prestop-key")
+    return objects.deployment(OWNER, read, held, replicas)
 
 
 def template(**changes: Any) -> dict[str, Any]:
@@ -62,7 +63,7 @@ def test_the_annotation_always_equals_the_replicas(replicas: int):
     made = rendered(replicas)
     assert made["spec"]["replicas"] == replicas
     assert made["metadata"]["annotations"][names.REPLICAS] == str(replicas)
-    scaled = render.scale("chat-x", "shop", replicas, frozenset({"b", "a"}))
+    scaled = objects.scale("chat-x", "shop", replicas, frozenset({"b", "a"}))
     assert scaled["metadata"]["annotations"] == {names.REPLICAS: str(replicas), names.RELEASED: "a,b"}
     assert scaled["spec"] == {"replicas": replicas}
 
@@ -195,12 +196,12 @@ def test_the_grace_period_is_capped():
 def test_the_user_s_template_is_not_touched():
     read = spec(**pod(containers=[container(env=[{"name": "A"}], volumeMounts=[], lifecycle={})], volumes=[]))
     before = copy.deepcopy(read.template)
-    held = render.Revision("h", "{}", grace_period(read), "k")
-    first = render.pod_template(OWNER, read, held)
+    held = objects.Revision("h", "{}", grace_period(read), "k")
+    first = objects.pod_template(OWNER, read, held)
     assert read.template == before
     first["spec"]["containers"][0]["env"].append({"name": "B"})
     assert read.template == before
-    assert render.pod_template(OWNER, read, held) != first
+    assert objects.pod_template(OWNER, read, held) != first
 
 
 def test_null_is_absent_as_in_kubernetes_wherever_tidegate_adds_something():
@@ -217,38 +218,38 @@ def test_null_is_absent_as_in_kubernetes_wherever_tidegate_adds_something():
 
 
 def test_the_digest_tells_whether_the_same_would_be_written_today():
-    first = render.digest(OWNER, spec(), "v1")
-    assert first == render.digest(OWNER, spec(), "v1") == rendered_digest("v1")
-    assert first == render.digest(OWNER, spec(replicas=9, rollout={"maxSurge": 2}), "v1")
+    first = objects.digest(OWNER, spec(), "v1")
+    assert first == objects.digest(OWNER, spec(), "v1") == rendered_digest("v1")
+    assert first == objects.digest(OWNER, spec(replicas=9, rollout={"maxSurge": 2}), "v1")
     # The grace period may be a measured one, so it is compared by itself.
-    assert first == render.digest(OWNER, spec(drain={"grace": TERMS}), "v1")
-    assert first != render.digest(OWNER, spec(drain={"quietSeconds": 9}), "v1")
-    assert first != render.digest(OWNER, spec("v2"), "v1")
+    assert first == objects.digest(OWNER, spec(drain={"grace": TERMS}), "v1")
+    assert first != objects.digest(OWNER, spec(drain={"quietSeconds": 9}), "v1")
+    assert first != objects.digest(OWNER, spec("v2"), "v1")
 
 
 def rendered_digest(hash_: str) -> str:
     read = spec()
-    made = render.deployment(OWNER, read, render.Revision(hash_, "{}", grace_period(read), "any key"), 1)
+    made = objects.deployment(OWNER, read, objects.Revision(hash_, "{}", grace_period(read), "any key"), 1)
     return str(made["metadata"]["annotations"][names.RENDERED])
 
 
 def test_the_service_selects_the_state_so_a_label_alone_withdraws_a_pod():
-    made = render.service(OWNER, spec())
+    made = objects.service(OWNER, spec())
     assert made["metadata"]["name"] == "chat"
     assert made["spec"]["selector"] == {names.SERVICE: "chat", names.STATE: "serving"}
     assert made["spec"]["ports"] == [{"name": "http", "port": 80, "targetPort": "http", "protocol": "TCP"}]
-    named = render.service(OWNER, spec(service={"name": "front", "port": 8080}))
+    named = objects.service(OWNER, spec(service={"name": "front", "port": 8080}))
     assert (named["metadata"]["name"], named["spec"]["ports"][0]["port"]) == ("front", 8080)
 
 
 @pytest.mark.parametrize(("replicas", "least"), [(3, 2), (1, 0), (0, 0)])
 def test_the_disruption_budget_is_a_whole_number_over_all_that_is_not_drained(replicas: int, least: int):
-    made = render.disruption_budget(OWNER, spec(replicas=replicas))["spec"]
+    made = objects.disruption_budget(OWNER, spec(replicas=replicas))["spec"]
     assert made["minAvailable"] == least
     assert made["selector"]["matchLabels"] == {names.SERVICE: "chat"}
     (rule,) = made["selector"]["matchExpressions"]
     assert (rule["key"], rule["operator"], rule["values"]) == (names.STATE, "In", ["serving", "draining"])
-    held = render.disruption_budget(OWNER, spec(replicas=replicas, disruption={"mode": "Hold"}))["spec"]
+    held = objects.disruption_budget(OWNER, spec(replicas=replicas, disruption={"mode": "Hold"}))["spec"]
     assert held["minAvailable"] == 2**31 - 1
 
 
@@ -269,4 +270,4 @@ def test_the_disruption_budget_is_a_whole_number_over_all_that_is_not_drained(re
     ],
 )  # fmt: skip
 def test_includes_ignores_what_others_added_and_nothing_that_is_ours(live: object, wanted: object, said: bool):
-    assert render.includes(live, wanted) is said
+    assert objects.includes(live, wanted) is said

@@ -9,8 +9,8 @@ from core.stories import container, deployment, raw_spec
 from tidegate.api.drain import Drain
 from tidegate.api.resource import LLMServiceSpec, Rollout
 from tidegate.api.schema import open_api_schema
-from tidegate.core import revision
-from tidegate.core.model import Deployment
+from tidegate.core.planner import revision
+from tidegate.core.state.snapshot import Deployment
 
 IN = {
     "template", "container", "port", "probes", "engine", "drain.mode", "drain.native", "gateway", "rollout.restartedAt",

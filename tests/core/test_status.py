@@ -21,10 +21,11 @@ from core.stories import (
     story,
 )
 from tidegate.api.status import LLMServiceStatus
-from tidegate.core import bound, times
-from tidegate.core.model import Pod, Snapshot, Trouble
-from tidegate.core.plan import plan
-from tidegate.core.status import KEPT_OUTCOMES, status
+from tidegate.core.drain_time import bound
+from tidegate.core.planner.plan import plan
+from tidegate.core.report.status import KEPT_OUTCOMES, status
+from tidegate.core.state import times
+from tidegate.core.state.snapshot import Pod, Snapshot, Trouble
 
 
 def told(s: Snapshot) -> dict[str, Any]:

@@ -24,10 +24,11 @@ from core.stories import (
     unready,
     waiting,
 )
-from tidegate.core import invalid, times
-from tidegate.core.model import Conflict, ContainerStatus, Snapshot, Trouble
-from tidegate.core.plan import plan
-from tidegate.core.status import status
+from tidegate.core.planner.plan import plan
+from tidegate.core.report import invalid
+from tidegate.core.report.status import status
+from tidegate.core.state import times
+from tidegate.core.state.snapshot import Conflict, ContainerStatus, Snapshot, Trouble
 
 OLD = several("v1", 3)
 LOST = {

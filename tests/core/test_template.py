@@ -7,7 +7,7 @@ import pytest
 
 from core.stories import container, spec
 from tidegate.api import names
-from tidegate.core.template import OWN_ENVIRONMENT, findings, port_number, serving_container
+from tidegate.core.render.validation import OWN_ENVIRONMENT, findings, port_number, serving_container
 
 ROOT = "spec.template.spec"
 FIRST = f"{ROOT}.containers[0]"

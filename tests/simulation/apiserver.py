@@ -33,7 +33,7 @@ from tidegate.cluster.port import (
     Kind,
     Object,
 )
-from tidegate.core import times
+from tidegate.core.state import times
 
 Key = tuple[str, str]
 Watcher = Callable[[str, Kind, Object], None]

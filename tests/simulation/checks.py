@@ -12,8 +12,9 @@ from tidegate.api import names
 from tidegate.api.resource import WhenNoCapacity
 from tidegate.cluster import project
 from tidegate.cluster.port import DEPLOYMENTS, ENDPOINT_SLICES, LLM_SERVICES, PODS, SERVICES, Kind, Object
-from tidegate.core import amounts, revision, times
-from tidegate.core.model import Snapshot
+from tidegate.core.planner import revision
+from tidegate.core.state import limits, times
+from tidegate.core.state.snapshot import Snapshot
 
 Seen = Callable[[str, str], Snapshot | None]
 """(operator, key) -> what that operator had before it when it decided."""
@@ -238,10 +239,10 @@ def _lost(s: Snapshot) -> bool:
     return any(p.terminating or (p.alive and p.revision not in wanted) for p in gone)
 
 
-def _limits(s: Snapshot) -> amounts.Amounts:
+def _limits(s: Snapshot) -> limits.Limits:
     """The limits in force, worked out apart from the operator's own `View`."""
     rollout, wanted = s.spec.rollout, _wanted(s)
     starved = any(p.alive and p.unschedulable and p.revision in wanted for p in s.pods)
     if rollout.when_no_capacity is WhenNoCapacity.DRAIN_FIRST and starved:
-        return amounts.Amounts(s.spec.replicas, 0, 1)
-    return amounts.resolve(s.spec.replicas, rollout.max_surge, rollout.max_unavailable)
+        return limits.Limits(s.spec.replicas, 0, 1)
+    return limits.resolve(s.spec.replicas, rollout.max_surge, rollout.max_unavailable)

@@ -28,7 +28,7 @@ from tidegate.cluster.port import (
     Kind,
     Object,
 )
-from tidegate.core import times
+from tidegate.core.state import times
 
 HASH = "pod-template-hash"
 CACHED = (DEPLOYMENTS, REPLICASETS, PODS, SERVICES, PDBS)

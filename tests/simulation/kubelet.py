@@ -11,7 +11,7 @@ from simulation.runs import Image, PodRun, status
 from tidegate.api import names
 from tidegate.api.errors import NotFound
 from tidegate.cluster.port import PODS, Kind, Object
-from tidegate.core import times
+from tidegate.core.state import times
 
 SCHEDULER = "default-scheduler"
 NO_NODE = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."

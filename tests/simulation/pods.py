@@ -13,8 +13,8 @@ from typing import Any
 from apps.contract import DrainContract
 from apps.terms import Admission, DrainConflictError, DrainRequest, Settings, State
 from tidegate.api.errors import KeyRefused, PodTrouble, TooLate
-from tidegate.core.actions import DrainOrder
-from tidegate.core.model import Reading
+from tidegate.core.planner.actions import DrainOrder
+from tidegate.core.state.snapshot import Reading
 from tidegate.drain import contract as operator_side
 from tidegate.drain.contract import Address
 from tidegate.gateway import terms as gateway_terms

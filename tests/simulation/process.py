@@ -15,8 +15,8 @@ from tidegate.cluster.events import EventRecorder
 from tidegate.cluster.keys import DrainKeys
 from tidegate.cluster.port import Kind, Object
 from tidegate.cluster.store import Store
-from tidegate.core.actions import Action
-from tidegate.core.model import Snapshot
+from tidegate.core.planner.actions import Action
+from tidegate.core.state.snapshot import Snapshot
 from tidegate.drain.sessions import Sessions
 from tidegate.metrics.instruments import Metrics
 from tidegate.queue import KeyedQueue

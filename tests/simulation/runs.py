@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from simulation.pods import Process
 from tidegate.api import names
 from tidegate.cluster.port import Object
-from tidegate.core import times
+from tidegate.core.state import times
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """What the parts of the simulation read off objects."""
 
 from tidegate.cluster.port import Kind, Object
-from tidegate.core import times
+from tidegate.core.state import times
 
 
 def owner(kind: Kind, raw: Object) -> Object:

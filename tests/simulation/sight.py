@@ -22,8 +22,8 @@ from tidegate.cluster.port import (
     PODS,
     Object,
 )
-from tidegate.core import revision
-from tidegate.core.drain_times import DrainTimes, load
+from tidegate.core.drain_time.drain_times import DrainTimes, load
+from tidegate.core.planner import revision
 
 NAMESPACE = "prod"
 

@@ -9,7 +9,7 @@ from simulation.world import NAMESPACE, World
 from tidegate.api import names
 from tidegate.cluster.drain_times import KEY, name_of
 from tidegate.cluster.port import CONFIG_MAPS, DEPLOYMENTS, PODS, Kind, Object
-from tidegate.core.estimate.drain_term import DAY
+from tidegate.core.drain_time.drain_term import DAY
 
 PROPAGATION = 5
 

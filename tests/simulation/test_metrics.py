@@ -115,7 +115,7 @@ def test_what_a_pod_said_before_it_was_withdrawn_is_not_shown_as_what_it_holds_w
 
 
 def world_time(seconds: float) -> str:
-    from tidegate.core import times
+    from tidegate.core.state import times
 
     return times.short(seconds).rstrip("Z")
 

@@ -43,7 +43,7 @@ from tidegate.cluster.port import (
     Kind,
     Object,
 )
-from tidegate.core.model import Snapshot
+from tidegate.core.state.snapshot import Snapshot
 
 LONG = 3 * 3600.0
 """Virtual seconds within which everything has to get there."""

@@ -7,8 +7,8 @@ from typing import Any
 
 from simulation.virtual_time import VirtualLoop
 from tidegate.api.errors import KeyRefused, TooLate
-from tidegate.core.actions import DrainOrder, Question
-from tidegate.core.model import DrainRecord, Reading
+from tidegate.core.planner.actions import DrainOrder, Question
+from tidegate.core.state.snapshot import DrainRecord, Reading
 from tidegate.drain.contract import Address
 from tidegate.drain.sessions import Sessions
 

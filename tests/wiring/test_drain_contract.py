@@ -12,8 +12,8 @@ import pytest
 
 from apps.running import KEY, server
 from tidegate.api.errors import KeyRefused, PodTrouble, TooLate
-from tidegate.core.actions import DrainOrder
-from tidegate.core.model import DrainRecord
+from tidegate.core.planner.actions import DrainOrder
+from tidegate.core.state.snapshot import DrainRecord
 from tidegate.drain import contract
 from tidegate.drain.contract import MOST_BYTES, Address, Contract, http_client
 from wiring.pod_server import SOUND, Script, http, pod, said

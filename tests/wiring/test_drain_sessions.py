@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tidegate.api.errors import PodTrouble
-from tidegate.core.actions import DrainOrder
-from tidegate.core.model import Reading
+from tidegate.core.planner.actions import DrainOrder
+from tidegate.core.state.snapshot import Reading
 from tidegate.drain.contract import Address
 from tidegate.drain.sessions import FAULT_SECONDS
 from wiring.scripted_pod import QUESTION, Desk, Pod, now, order, virtual

@@ -17,8 +17,8 @@ import pytest
 from apps.running import LIMIT_SECONDS, Server, server
 from tidegate.api.errors import PodTrouble, TooLate
 from tidegate.api.foreign import Foreign, SecretKeyRef
-from tidegate.core.actions import DrainOrder, Question
-from tidegate.core.model import DrainRecord, Reading
+from tidegate.core.planner.actions import DrainOrder, Question
+from tidegate.core.state.snapshot import DrainRecord, Reading
 from tidegate.drain import foreign as endpoints
 from tidegate.drain.contract import MOST_BYTES, Address, Contract, Peer, http_client
 from tidegate.drain.dialects import Dialects

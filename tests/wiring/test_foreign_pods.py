@@ -13,8 +13,8 @@ from tidegate.cluster import gather, project
 from tidegate.cluster.lookups import Lookups
 from tidegate.cluster.port import DEPLOYMENTS, LLM_SERVICES, PODS, REPLICASETS, SECRETS, Kind
 from tidegate.cluster.store import Store
-from tidegate.core import revision
-from tidegate.core.model import Snapshot
+from tidegate.core.planner import revision
+from tidegate.core.state.snapshot import Snapshot
 
 FOREIGN = {"method": "GET", "path": "/internal/drain", "answersWhenOver": True}
 REF = SecretKeyRef(name="my-app", key="drain")

@@ -7,7 +7,7 @@ from tidegate.api.resource import LLMServiceSpec
 from tidegate.cluster import gather
 from tidegate.cluster.port import DEPLOYMENTS, PODS, REPLICASETS, SERVICES, Kind
 from tidegate.cluster.store import Store
-from tidegate.core.model import Snapshot
+from tidegate.core.state.snapshot import Snapshot
 
 LABELS = {names.SERVICE: "chat", names.REVISION: "v1", names.STATE: "serving", names.MANAGED_BY: names.MANAGER}
 TEMPLATE = {"spec": {"containers": [{"name": "server", "ports": [{"name": "http", "containerPort": 8000}]}]}}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tidegate.api import names
 from tidegate.cluster import project
 from tidegate.cluster.port import PODS
-from tidegate.core.model import DrainRecord, OutcomeRecord
+from tidegate.core.state.snapshot import DrainRecord, OutcomeRecord
 
 DAY = "2026-11-29T20:00:00Z"
 MOMENTS = st.integers(0, 4_000_000_000_000).map(lambda ms: ms / 1000)

@@ -47,7 +47,7 @@ Quantity = Annotated[
 
 
 class ResourceList(Model):
-    """Amounts of CPU and memory."""
+    """Limits of CPU and memory."""
 
     cpu: Quantity | None = None
     """Amount of CPU."""

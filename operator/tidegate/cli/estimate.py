@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from tidegate.core.estimate.drain_term import DrainTerm, drain_term, percent
-from tidegate.core.estimate.histogram import LONGEST, Histogram, Sample
-from tidegate.core.estimate.survival import Estimate, estimate
+from tidegate.core.drain_time.drain_term import DrainTerm, drain_term, percent
+from tidegate.core.drain_time.histogram import LONGEST, Histogram, Sample
+from tidegate.core.drain_time.survival import Estimate, estimate
 
 from .terminal import NUMBER, quoted, say, seconds
 

@@ -45,7 +45,7 @@ class Unusable(Exception):
 
 def run(args: argparse.Namespace) -> int:
     """Print the plan; 1 when it would not get to its end, 2 when the input is not usable."""
-    from tidegate.core.forecast import Stuck
+    from tidegate.core.planner.forecast import Stuck
 
     try:
         wanted = _load(args.file)
@@ -132,7 +132,7 @@ def _first(*values: float | None) -> float:
 
 def _play(args: argparse.Namespace, wanted: dict[str, Any], current: dict[str, Any] | None, source: str) -> Any:
     from tidegate.api.resource import LLMService
-    from tidegate.core import forecast
+    from tidegate.core.planner import forecast
 
     from .measured import Measured
 
@@ -164,7 +164,7 @@ def _play(args: argparse.Namespace, wanted: dict[str, Any], current: dict[str, A
 def _empty(first: dict[str, Any]) -> Any:
     """A cluster in which this LLMService was made just now. Raises InvalidSpec."""
     from tidegate.api.resource import LLMServiceSpec
-    from tidegate.core.model import Snapshot
+    from tidegate.core.state.snapshot import Snapshot
 
     meta = first["metadata"]
     return Snapshot(

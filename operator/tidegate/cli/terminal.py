@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from typing import Final
 
-from tidegate.core.estimate.histogram import LONGEST
+from tidegate.core.drain_time.histogram import LONGEST
 
 NUMBER: Final = re.compile(r"(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 """A plain number, without sign, name (`inf`) or underscores."""

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tidegate.api.errors import Conflict, Denied, NotFound, Rejected
-from tidegate.core import drain_times, render
-from tidegate.core.drain_times import DrainTimes
+from tidegate.core.drain_time import drain_times
+from tidegate.core.drain_time.drain_times import DrainTimes
+from tidegate.core.render import objects
 
 from . import gather
 from .port import CONFIG_MAPS, Cluster, Object
@@ -47,7 +48,7 @@ class DrainTimesKeeper:
     def forget(self, key: str) -> None:
         self._held.pop(key, None)
 
-    async def read(self, owner: render.Owner, now: float) -> Kept:
+    async def read(self, owner: objects.Owner, now: float) -> Kept:
         """What is known of this service. Raises `ClusterError`, but not for what a person has to mend."""
         key = f"{owner.namespace}/{owner.name}"
         held = self._held.get(key)
@@ -69,7 +70,7 @@ class DrainTimesKeeper:
         self._held[key] = replace(found, read_at=now)
         return self._held[key]
 
-    async def write(self, owner: render.Owner, times: DrainTimes, now: float) -> None:
+    async def write(self, owner: objects.Owner, times: DrainTimes, now: float) -> None:
         """Keep `times`, which were made from what `read` gave last; raises `ClusterError`.
 
         After a Conflict the next `read` tells what is there now. What no repetition can mend is a trouble from then on.
@@ -90,7 +91,7 @@ class DrainTimesKeeper:
         self._held[key] = replace(_kept(raw, owner), read_at=now)
 
 
-def _body(owner: render.Owner, text: str) -> Object:
+def _body(owner: objects.Owner, text: str) -> Object:
     return {
         "apiVersion": CONFIG_MAPS.api_version,
         "kind": CONFIG_MAPS.kind,
@@ -107,7 +108,7 @@ def _change(held: Kept, text: str) -> list[dict[str, object]]:
     ]
 
 
-def _kept(raw: Object, owner: render.Owner) -> Kept:
+def _kept(raw: Object, owner: objects.Owner) -> Kept:
     meta = raw["metadata"]
     known = Kept(uid=meta["uid"], version=meta["resourceVersion"])
     clash = gather.foreign(raw, owner, CONFIG_MAPS.kind)

@@ -7,8 +7,8 @@ from typing import Final
 
 from tidegate.api import names
 from tidegate.api.errors import ClusterError
-from tidegate.core import times
-from tidegate.core.model import Snapshot
+from tidegate.core.state import times
+from tidegate.core.state.snapshot import Snapshot
 
 from .port import EVENTS, Cluster
 

@@ -7,10 +7,10 @@ from typing import Any, Protocol
 
 from tidegate.api import names
 from tidegate.api.errors import ClusterError, Conflict, NotFound, Rejected, TemplateRefused, TidegateError
-from tidegate.core import actions as a
-from tidegate.core import render, sidecar
-from tidegate.core.grace import grace_period
-from tidegate.core.model import Snapshot
+from tidegate.core.drain_time.grace import grace_period
+from tidegate.core.planner import actions as a
+from tidegate.core.render import objects, sidecar
+from tidegate.core.state.snapshot import Snapshot
 
 from . import gather, project
 from .keys import DrainKeys
@@ -87,9 +87,9 @@ class Executor:
         owner = _owner(s)
         prestop = await self._keys.prestop_key(owner, action.revision)
         grace = grace_period(s.spec, s.drain_times)
-        revision = render.Revision(action.revision, action.source, grace, prestop, s.gateway_image)
-        body = render.deployment(owner, s.spec, revision, action.replicas)
-        name = render.deployment_name(owner, action.revision)
+        revision = objects.Revision(action.revision, action.source, grace, prestop, s.gateway_image)
+        body = objects.deployment(owner, s.spec, revision, action.replicas)
+        name = objects.deployment_name(owner, action.revision)
         if action.refresh:
             body["metadata"] |= {"uid": action.uid, "resourceVersion": action.version}
         else:
@@ -131,7 +131,7 @@ class Executor:
         return await self._cluster.apply(DEPLOYMENTS, namespace, name, body, manager=manager, dry_run=dry_run)
 
     async def _scale(self, s: Snapshot, action: a.Scale) -> None:
-        body = render.scale(action.deployment, s.namespace, action.replicas, action.released)
+        body = objects.scale(action.deployment, s.namespace, action.replicas, action.released)
         # A late write, of a killed operator too, must not undo a count that it has not seen.
         body["metadata"] |= {"uid": action.uid, "resourceVersion": action.version}
         manager = names.FIELD_MANAGER_SCALE
@@ -263,5 +263,5 @@ def _held(s: Snapshot, uid: str) -> str:
     return f", {reading.in_flight} requests in flight {s.now - reading.at:.0f} s ago"
 
 
-def _owner(s: Snapshot) -> render.Owner:
-    return render.Owner(s.namespace, s.name, s.uid)
+def _owner(s: Snapshot) -> objects.Owner:
+    return objects.Owner(s.namespace, s.name, s.uid)

@@ -6,8 +6,9 @@ from typing import Any
 
 from tidegate.api import names
 from tidegate.api.resource import LLMServiceSpec
-from tidegate.core import render, revision
-from tidegate.core.model import Conflict, Deployment, Pod, ReplicaSet, Snapshot
+from tidegate.core.planner import revision
+from tidegate.core.render import objects
+from tidegate.core.state.snapshot import Conflict, Deployment, Pod, ReplicaSet, Snapshot
 
 from . import project
 from .port import DEPLOYMENTS, LLM_SERVICES, PDBS, PODS, REPLICASETS, SERVICES, Object
@@ -29,9 +30,9 @@ def snapshot(
 ) -> Snapshot:
     """Everything about `service`; `conflicts` and `known` are what is not in the store (readings, locks)."""
     meta = service["metadata"]
-    owner = render.Owner(meta["namespace"], meta["name"], meta["uid"])
+    owner = objects.Owner(meta["namespace"], meta["name"], meta["uid"])
     children = _children(store, owner)
-    live_service, clash = _child(store, SERVICES, owner, render.service_name(owner, spec), spec.service.create)
+    live_service, clash = _child(store, SERVICES, owner, objects.service_name(owner, spec), spec.service.create)
     live_budget, other = _child(store, PDBS, owner, owner.name, True)
     return Snapshot(
         now=now,
@@ -54,7 +55,7 @@ def snapshot(
     )
 
 
-def _children(store: Store, owner: render.Owner) -> Children:
+def _children(store: Store, owner: objects.Owner) -> Children:
     conflicts: list[Conflict] = []
     deployments = []
     mine = {names.SERVICE: owner.name}
@@ -88,7 +89,7 @@ def _with_endpoint(pod: Pod, deployment: Deployment | None) -> Pod:
 
 
 def _child(
-    store: Store, kind: Any, owner: render.Owner, name: str, wanted: bool
+    store: Store, kind: Any, owner: objects.Owner, name: str, wanted: bool
 ) -> tuple[Object | None, tuple[Conflict, ...]]:
     raw = store.get(kind, owner.namespace, name)
     if raw is None:
@@ -110,7 +111,7 @@ def orphaned(raw: Object) -> bool:
     return not controlled(raw) and labels.get(names.MANAGED_BY) == names.MANAGER
 
 
-def adoption(live: Object, owner: render.Owner) -> list[dict[str, Any]]:
+def adoption(live: Object, owner: objects.Owner) -> list[dict[str, Any]]:
     """The JSON patch that makes `owner` the controller, beside whatever other owners there are."""
     others = live["metadata"].get("ownerReferences") or []
     return [
@@ -120,7 +121,7 @@ def adoption(live: Object, owner: render.Owner) -> list[dict[str, Any]]:
     ]
 
 
-def foreign(raw: Object, owner: render.Owner, kind: str) -> Conflict | None:
+def foreign(raw: Object, owner: objects.Owner, kind: str) -> Conflict | None:
     """Why an object of a name that we need is not ours; None when it is, or may be adopted."""
     name = raw["metadata"]["name"]
     holder = project.controller(raw)

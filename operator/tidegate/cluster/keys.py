@@ -9,7 +9,8 @@ import secrets
 from typing import Final
 
 from tidegate.api.errors import Conflict, NotFound
-from tidegate.core import model, render
+from tidegate.core.render import objects
+from tidegate.core.state import snapshot
 
 from . import gather
 from .port import SECRETS, Cluster, Object
@@ -34,7 +35,7 @@ class DrainKeys:
         self._held.pop(key, None)
         self._read_at.pop(key, None)
 
-    async def refresh(self, owner: render.Owner, now: float) -> tuple[bool, model.Conflict | None]:
+    async def refresh(self, owner: objects.Owner, now: float) -> tuple[bool, snapshot.Conflict | None]:
         """Read the Secret: whether it is there and stays, and what stands in the way. Raises `ClusterError`.
 
         A Secret that a user made, with a key of the user's, is used as it is.
@@ -51,7 +52,7 @@ class DrainKeys:
                 f"Secret {name} has no key `current` of printable ASCII characters in it, which a header could carry; "
                 "put one there, or delete the Secret to get a new one"
             )
-            trouble = model.Conflict("Secret", name, text)
+            trouble = snapshot.Conflict("Secret", name, text)
         if trouble is not None or gather.orphaned(raw):
             return False, trouble
         self._read_at[key] = now
@@ -64,7 +65,7 @@ class DrainKeys:
             return () if raw is None else _decode(raw)
         return self._held[key]
 
-    async def ensure(self, owner: render.Owner) -> None:
+    async def ensure(self, owner: objects.Owner) -> None:
         """Create the Secret unless it is there; who comes second takes the first one's key.
 
         One that was deleted comes back with the key it had: running pods still hold it. One that was orphaned is
@@ -81,7 +82,7 @@ class DrainKeys:
         body = {
             "apiVersion": "v1",
             "kind": "Secret",
-            "metadata": owner.metadata(render.secret_name(owner.name)),
+            "metadata": owner.metadata(objects.secret_name(owner.name)),
             "type": "Opaque",
             "data": {"current": base64.b64encode(current.encode()).decode()},
         }
@@ -89,7 +90,7 @@ class DrainKeys:
             await self._cluster.create(SECRETS, owner.namespace, body)
         await self._read(key)
 
-    async def prestop_key(self, owner: render.Owner, revision: str) -> str:
+    async def prestop_key(self, owner: objects.Owner, revision: str) -> str:
         """A key of one revision, good for prestop alone: it stands literally in the template, the drain key does not.
 
         Derived, so that a repeated creation renders the same template; not reversible. Raises `Conflict` when the
@@ -97,14 +98,14 @@ class DrainKeys:
         """
         keys = await self.keys(f"{owner.namespace}/{owner.name}")
         if not keys:
-            raise Conflict(f"Secret {render.secret_name(owner.name)} is not there")
+            raise Conflict(f"Secret {objects.secret_name(owner.name)} is not there")
         return hmac.new(keys[0].encode(), f"prestop/{revision}".encode(), hashlib.sha256).hexdigest()[:40]
 
     async def _read(self, key: str) -> Object | None:
         """The Secret from the API server, its keys kept; what is held stays when it is gone."""
         namespace, name = key.split("/", 1)
         try:
-            raw = await self._cluster.get(SECRETS, namespace, render.secret_name(name))
+            raw = await self._cluster.get(SECRETS, namespace, objects.secret_name(name))
         except NotFound:
             return None
         found = _decode(raw)

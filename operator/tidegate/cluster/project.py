@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidegate.api import names
-from tidegate.core import times
-from tidegate.core.model import ContainerStatus, Deployment, DrainRecord, OutcomeRecord, Pod, ReplicaSet
+from tidegate.core.state import times
+from tidegate.core.state.snapshot import ContainerStatus, Deployment, DrainRecord, OutcomeRecord, Pod, ReplicaSet
 
 from .port import PODS, Kind
 

@@ -17,9 +17,9 @@ import httpx
 from tidegate.api import names
 from tidegate.api.errors import KeyRefused, PodTrouble, TooLate
 from tidegate.api.foreign import Foreign
-from tidegate.core import times
-from tidegate.core.actions import DrainOrder
-from tidegate.core.model import Reading
+from tidegate.core.planner.actions import DrainOrder
+from tidegate.core.state import times
+from tidegate.core.state.snapshot import Reading
 
 MOST_BYTES: Final = 64 * 1024
 MOST_COUNT: Final = 10**12

@@ -1,8 +1,8 @@
 """Whom a pod is spoken to like: the contract, or the endpoint that it has instead."""
 
 from tidegate.api.errors import TooLate
-from tidegate.core.actions import DrainOrder
-from tidegate.core.model import Reading
+from tidegate.core.planner.actions import DrainOrder
+from tidegate.core.state.snapshot import Reading
 
 from .contract import Address, Contract
 from .foreign import ForeignEndpoints

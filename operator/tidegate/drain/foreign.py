@@ -18,8 +18,8 @@ import httpx
 
 from tidegate.api.errors import PodTrouble
 from tidegate.api.foreign import Count, SecretKeyRef
-from tidegate.core.actions import DrainOrder
-from tidegate.core.model import Reading
+from tidegate.core.planner.actions import DrainOrder
+from tidegate.core.state.snapshot import Reading
 
 from .contract import CALL_SECONDS, MOST_COUNT, WAIT_SECONDS, Address, Answer, Peer, exchange
 from .pointer import pointed

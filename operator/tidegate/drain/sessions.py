@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from tidegate.api.errors import KeyRefused, PodTrouble, TooLate
-from tidegate.core.actions import DrainOrder, Question
-from tidegate.core.model import Reading, Trouble
+from tidegate.core.planner.actions import DrainOrder, Question
+from tidegate.core.state.snapshot import Reading, Trouble
 
 from .contract import Address, Peer
 

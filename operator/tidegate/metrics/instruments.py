@@ -15,10 +15,10 @@ from prometheus_client.registry import Collector
 
 from tidegate import __version__
 from tidegate.api.conditions import DrainReason, Outcome
-from tidegate.core import times
-from tidegate.core.model import OutcomeRecord
-from tidegate.core.plan import Plan
-from tidegate.core.status import new_outcomes
+from tidegate.core.planner.plan import Plan
+from tidegate.core.report.status import new_outcomes
+from tidegate.core.state import times
+from tidegate.core.state.snapshot import OutcomeRecord
 from tidegate.queue import KeyedQueue
 
 from .services import SERVICE, ServiceRow, Services, pod_rows
@@ -138,7 +138,7 @@ class Metrics:
 
     def saw(self, key: str, decided: Plan, document: Mapping[str, Any]) -> None:
         """A pass over service `key` has this plan and wants this status."""
-        s = decided.view.s
+        s = decided.view.snapshot
         row = self._services.rows.get(key)
         self._begin(s.namespace, s.name)
         last = dict(row.last if row is not None else _last(s.status))

@@ -13,8 +13,8 @@ from prometheus_client.registry import Collector
 
 from tidegate.api import names
 from tidegate.api.conditions import ConditionStatus, Phase
-from tidegate.core import times
-from tidegate.core.model import Pod, Snapshot
+from tidegate.core.state import times
+from tidegate.core.state.snapshot import Pod, Snapshot
 
 POD_STATES: Final = ("serving", "unready", names.DRAINING, names.DRAINED, "terminating")
 SERVICE: Final = ("namespace", "service")

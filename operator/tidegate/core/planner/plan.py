@@ -12,13 +12,15 @@ becomes one new pod, one pod beyond the floor becomes one drain: slots pipeline,
 from dataclasses import dataclass
 from typing import Final
 
-from . import children, counting, counts, lateness, running, withdrawal
+from tidegate.core.drain_time.drain_times import DrainTimes
+from tidegate.core.state.snapshot import Snapshot
+from tidegate.core.state.view import View
+
+from . import children, disruption, progress, replicas, running, samples
 from .actions import Action, DrainOrder, Question
+from .candidates import UNREADY_SECONDS
 from .draft import POLL_SECONDS, Draft
-from .drain_times import DrainTimes
-from .model import Snapshot
-from .victims import UNREADY_SECONDS
-from .view import View
+from .observe import observe
 
 SOONEST_SECONDS: Final = 0.02
 """Whatever a rule asks for, a pass that did nothing is not followed by another one at once."""
@@ -41,22 +43,22 @@ class Plan:
 
 def plan(s: Snapshot) -> Plan:
     """Decide. The same snapshot gives the same plan."""
-    view = View.of(s)
+    view = observe(s)
     draft = Draft(view)
     # Drains and what they pay for first: nothing that goes wrong with a child may hold them up.
     running.running_drains(draft)
     running.strays(draft)
-    counts.pay(draft)
-    counts.reclaim(draft)
+    replicas.pay(draft)
+    replicas.reclaim(draft)
     children.ensure_children(draft)
     if not view.blocked and not draft.counting:
         # Counts are only trusted when nothing is about to change them in this same pass.
         if view.paused:
-            counts.hold_count(draft)
+            replicas.hold_count(draft)
         else:
             children.refresh(draft)
-            counts.grow(draft)
-            withdrawal.shrink(draft)
+            replicas.grow(draft)
+            disruption.shrink(draft)
         children.prune(draft)
     _wake(draft)
     return Plan(
@@ -66,21 +68,21 @@ def plan(s: Snapshot) -> Plan:
         tuple(draft.questions),
         draft.unreachable,
         max(min(draft.wake), SOONEST_SECONDS) if draft.wake else None,
-        counting.counted(view),
+        samples.counted(view),
     )
 
 
 def _wake(draft: Draft) -> None:
     view = draft.view
-    least = view.s.spec.rollout.min_ready_seconds
+    least = view.snapshot.spec.rollout.min_ready_seconds
     for pod in view.alive:
-        if pod.ready_since is not None and view.s.now - pod.ready_since < least:
-            draft.wake.append(pod.ready_since + least - view.s.now + 0.05)
-    draft.wake.extend(rest + 0.05 for rest in lateness.wakes(view))
-    if view.room_seen_at > view.s.now and any(p.unschedulable for p in view.target_pods):
-        draft.wake.append(view.room_seen_at - view.s.now + 0.05)
+        if pod.ready_since is not None and view.snapshot.now - pod.ready_since < least:
+            draft.wake.append(pod.ready_since + least - view.snapshot.now + 0.05)
+    draft.wake.extend(rest + 0.05 for rest in progress.wakes(view))
+    if view.room_seen_at > view.snapshot.now and any(p.unschedulable for p in view.target_pods):
+        draft.wake.append(view.room_seen_at - view.snapshot.now + 0.05)
     for pod in view.lost:
-        if pod.unready_since is not None and view.s.now - pod.unready_since < UNREADY_SECONDS:
-            draft.wake.append(pod.unready_since + UNREADY_SECONDS - view.s.now + 0.05)
-    if draft.orders or draft.questions or draft.unreachable or view.s.conflicts:
+        if pod.unready_since is not None and view.snapshot.now - pod.unready_since < UNREADY_SECONDS:
+            draft.wake.append(pod.unready_since + UNREADY_SECONDS - view.snapshot.now + 0.05)
+    if draft.orders or draft.questions or draft.unreachable or view.snapshot.conflicts:
         draft.wake.append(POLL_SECONDS)

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Final
 
+from tidegate.core.state.view import View
+
 from .actions import (
     Action,
     CreateRevision,
@@ -14,7 +16,6 @@ from .actions import (
     Scale,
     Withdraw,
 )
-from .view import View
 
 POLL_SECONDS: Final = 5.0
 """How soon to look again while something is awaited that sends no event."""

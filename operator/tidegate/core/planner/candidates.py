@@ -6,11 +6,11 @@ from typing import Final
 
 from tidegate.api import names
 from tidegate.api.conditions import DrainReason
+from tidegate.core.state.snapshot import Pod
+from tidegate.core.state.view import FRESH_SECONDS, View
 
 from . import eta
 from .actions import Question
-from .model import Pod
-from .view import FRESH_SECONDS, View
 
 BELIEVED_SECONDS: Final = 60.0
 """An answer that proves that the drain endpoints can be reached is at most so old; a waiting GET renews it."""
@@ -47,7 +47,7 @@ def outgoing(view: View) -> list[Candidates]:
     old = [p for p in view.old_pods if p.state == names.SERVING]
     if old and view.target is not None:
         found.append(_sort(view, DrainReason.ROLLOUT, old))
-    if view.target_staying > view.amounts.replicas:
+    if view.target_staying > view.limits.replicas:
         mine = [p for p in view.target_pods if p.state == names.SERVING]
         found.append(_sort(view, DrainReason.SCALE_IN, mine))
     return found
@@ -65,10 +65,10 @@ def _sort(view: View, reason: DrainReason, pods: Iterable[Pod]) -> Candidates:
         if view.holds_no_work(pod):
             empty.append(pod)
         elif not pod.ready:
-            said = view.s.readings.get(pod.uid)
+            said = view.snapshot.readings.get(pod.uid)
             starting += [pod] if said is not None and said.state == "starting" else []
             # A readiness that flaps for a moment is no reason to take a pod away.
-            if pod.unready_since is None or view.s.now - pod.unready_since >= UNREADY_SECONDS:
+            if pod.unready_since is None or view.snapshot.now - pod.unready_since >= UNREADY_SECONDS:
                 unready.append(pod)
         elif pod.uid not in view.available_uids:
             unsteady.append(pod)
@@ -83,13 +83,13 @@ def questions(view: View, pods: Iterable[Pod]) -> tuple[Question, ...]:
     """One question to each candidate that has not answered, or failed to, lately."""
     asked = []
     for pod in pods:
-        said = view.s.readings.get(pod.uid)
-        failed = view.s.troubles.get(pod.uid)
+        said = view.snapshot.readings.get(pod.uid)
+        failed = view.snapshot.troubles.get(pod.uid)
         # What it said before it was Ready does not tell what it holds. That it did not answer stands: one that flaps
         # would be asked anew each time, and hold up all others for as long as it does not answer.
         heard = [] if said is None or said.at < (pod.ready_since or 0.0) else [said.at]
         heard += [] if failed is None else [failed.at]
-        old = all(view.s.now - at > FRESH_SECONDS for at in heard)
+        old = all(view.snapshot.now - at > FRESH_SECONDS for at in heard)
         if old and pod.askable and pod.contract_port:
             run = pod.container.run if pod.foreign is not None else ""
             asked.append(Question(pod.uid, pod.ip, pod.contract_port, pod.foreign, run))
@@ -106,7 +106,7 @@ def choose(view: View, pods: Iterable[Pod], count: int) -> list[Pod]:
 
 
 def _longest_first(view: View, pod: Pod) -> tuple[bool, float, float, float]:
-    said = view.s.readings.get(pod.uid)
+    said = view.snapshot.readings.get(pod.uid)
     if said is None or _work(view, pod)[0]:
         return True, 0.0, 0.0, 0.0
     seconds, requests, oldest = eta.predicted(view, said)
@@ -114,16 +114,16 @@ def _longest_first(view: View, pod: Pod) -> tuple[bool, float, float, float]:
 
 
 def _work(view: View, pod: Pod) -> tuple[bool, int, float]:
-    said = view.s.readings.get(pod.uid)
-    if said is None or said.in_flight is None or pod.uid in view.s.troubles:
+    said = view.snapshot.readings.get(pod.uid)
+    if said is None or said.in_flight is None or pod.uid in view.snapshot.troubles:
         return True, 0, 0.0
     return False, said.in_flight, said.oldest_seconds or 0.0
 
 
 def reachable(view: View) -> bool:
     """Whether any running pod of the service answers: else a drain would only wait for its budget."""
-    if view.s.annotations.get(names.DRAIN_UNREACHABLE):
+    if view.snapshot.annotations.get(names.DRAIN_UNREACHABLE):
         return True
     # A trouble is what came last: an answer takes it away.
-    answers = (view.s.readings.get(p.uid) for p in view.alive if p.uid not in view.s.troubles)
-    return any(said is not None and view.s.now - said.at <= BELIEVED_SECONDS for said in answers)
+    answers = (view.snapshot.readings.get(p.uid) for p in view.alive if p.uid not in view.snapshot.troubles)
+    return any(said is not None and view.snapshot.now - said.at <= BELIEVED_SECONDS for said in answers)

@@ -4,24 +4,24 @@ One free place becomes one new pod: min(R - staying, R + S - total).
 """
 
 from tidegate.api import names
+from tidegate.core.state.snapshot import Deployment, Pod, ReplicaSet
+from tidegate.core.state.view import View, by_age
 
-from . import victims
+from . import candidates
 from .actions import DeletePod, Scale
+from .disruption import release_empty, spare_serving, withdraw
 from .draft import Draft
-from .model import Deployment, Pod, ReplicaSet
-from .view import View, by_age
-from .withdrawal import release_empty, spare_serving, withdraw
 
 
 def room_for(view: View, returning: int) -> int:
-    missing = view.amounts.replicas - view.target_staying - returning
-    return max(min(missing, view.amounts.most_pods - view.total), 0)
+    missing = view.limits.replicas - view.target_staying - returning
+    return max(min(missing, view.limits.most_pods - view.total), 0)
 
 
 def pay(draft: Draft) -> None:
     """Lower each Deployment by its drained pods, each once; delete those that stand though they are paid for."""
     view = draft.view
-    for d in view.s.deployments:
+    for d in view.snapshot.deployments:
         alive = view.pods_of(d)
         standing = by_age(p for p in alive if p.state == names.DRAINED)
         unpaid = [p for p in standing if p.uid not in d.released] or _paid_by_mistake(view, d, len(standing))
@@ -45,7 +45,7 @@ def _paid_by_mistake(view: View, d: Deployment, standing: int) -> list[Pod]:
     """
     if not standing or len(view.pods_of(d)) > d.replicas or _settled(view, d) is None:
         return []
-    going = [p for p in view.s.pods if p.revision == d.revision and p.state == names.DRAINED and p.terminating]
+    going = [p for p in view.snapshot.pods if p.revision == d.revision and p.state == names.DRAINED and p.terminating]
     return by_age(p for p in going if p.uid not in d.released)[:1]
 
 
@@ -53,14 +53,14 @@ def reclaim(draft: Draft) -> None:
     """Take back what was asked for and is refused: pods that quota or admission forbids hold places for ever."""
     view = draft.view
     scaled = {x.deployment for x in draft.actions if isinstance(x, Scale)}
-    for d in view.s.deployments:
+    for d in view.snapshot.deployments:
         unfilled = d.replicas - len(view.pods_of(d))
         if unfilled <= 0 or not d.failure or d.name in scaled:
             continue
         if view.target is None or d.uid != view.target.uid:
             surplus = unfilled if view.target is not None else 0
         else:
-            surplus = min(unfilled, view.target_staying - view.amounts.replicas)
+            surplus = min(unfilled, view.target_staying - view.limits.replicas)
         if surplus > 0:
             draft.actions.append(
                 _scale(d, d.replicas - surplus, _kept(view, d), "refused pods are not wanted any more")
@@ -73,14 +73,14 @@ def _scale(d: Deployment, replicas: int, released: frozenset[str], why: str) -> 
 
 def _settled(view: View, d: Deployment) -> ReplicaSet | None:
     """The ReplicaSet, once it has seen the Deployment's present count: then a DELETE makes no replacement."""
-    own = [r for r in view.s.replica_sets if r.deployment_uid == d.uid and r.replicas]
-    own = own or [r for r in view.s.replica_sets if r.deployment_uid == d.uid]
+    own = [r for r in view.snapshot.replica_sets if r.deployment_uid == d.uid and r.replicas]
+    own = own or [r for r in view.snapshot.replica_sets if r.deployment_uid == d.uid]
     good = d.observed and len(own) == 1 and own[0].observed and own[0].replicas == d.replicas
     return own[0] if good else None
 
 
 def _kept(view: View, d: Deployment) -> frozenset[str]:
-    present = {p.uid for p in view.s.pods}
+    present = {p.uid for p in view.snapshot.pods}
     return frozenset(uid for uid in d.released if uid in present)
 
 
@@ -97,19 +97,19 @@ def grow(draft: Draft) -> None:
 def hold_count(draft: Draft) -> None:
     """Paused in the middle of a rollout: no pod changes its revision, but there are as many as are wanted."""
     view = draft.view
-    staying = sum(view.staying(d) for d in view.s.deployments)
-    if staying < view.amounts.replicas:
-        room = min(view.amounts.replicas - staying - draft.returning, view.amounts.most_pods - view.total)
-        standing = [d for d in view.s.deployments if view.staying(d) and not d.deleting]
+    staying = sum(view.staying(d) for d in view.snapshot.deployments)
+    if staying < view.limits.replicas:
+        room = min(view.limits.replicas - staying - draft.returning, view.limits.most_pods - view.total)
+        standing = [d for d in view.snapshot.deployments if view.staying(d) and not d.deleting]
         if room > 0 and standing:
             newest = max(standing, key=lambda d: (d is view.target, d.created, d.name))
             draft.actions.append(_scale(newest, newest.replicas + room, _kept(view, newest), "pods wanted"))
     # What the surge brought stays; without both revisions there is none, and more than is wanted is a scale-in.
     surged = view.target_staying and staying > view.target_staying
-    if staying > (view.amounts.most_pods if surged else view.amounts.replicas):
+    if staying > (view.limits.most_pods if surged else view.limits.replicas):
         spare = spare_serving(view)
-        group = victims.surplus_while_paused(view)
-        limit = staying - view.amounts.replicas
+        group = candidates.surplus_while_paused(view)
+        limit = staying - view.limits.replicas
         limit -= release_empty(draft, group, limit)
         if limit > 0 and not draft.counting:
             withdraw(draft, group, limit, spare)

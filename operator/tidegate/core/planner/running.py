@@ -2,12 +2,12 @@
 
 from tidegate.api import names
 from tidegate.api.conditions import DrainReason
+from tidegate.core.state.snapshot import Pod, Reading
+from tidegate.core.state.view import View, by_age
 
-from . import drains, victims
+from . import candidates, drains
 from .actions import Withdraw
 from .draft import POLL_SECONDS, Draft
-from .model import Pod, Reading
-from .view import View, by_age
 
 
 def running_drains(draft: Draft) -> None:
@@ -20,7 +20,7 @@ def running_drains(draft: Draft) -> None:
         if order is not None:
             draft.orders.append(order)
         if pod.drain is not None and pod.drain.deadline is not None:
-            rest = pod.drain.deadline + drains.EXPIRY_SLACK - view.s.now
+            rest = pod.drain.deadline + drains.EXPIRY_SLACK - view.snapshot.now
             # One that is overdue waits for its pod to be asked, which wakes us: the past is no time to look again.
             draft.wake.append(rest if rest > 0 else POLL_SECONDS)
 
@@ -34,9 +34,11 @@ def strays(draft: Draft) -> None:
     for pod in by_age(view.alive):
         if pod.state != names.SERVING or pod.unready_since is None or view.holds_no_work(pod):
             continue
-        heard = [x.at for x in (view.s.readings.get(pod.uid), view.s.troubles.get(pod.uid)) if x is not None]
+        heard = [
+            x.at for x in (view.snapshot.readings.get(pod.uid), view.snapshot.troubles.get(pod.uid)) if x is not None
+        ]
         if not heard or max(heard) < pod.unready_since:
-            draft.questions.extend(victims.questions(view, [pod]))
+            draft.questions.extend(candidates.questions(view, [pod]))
             continue
         reading = astray(view, pod)
         if reading is None:
@@ -46,9 +48,9 @@ def strays(draft: Draft) -> None:
             draft.orders.extend([order] if order else [])
         elif reading.state == "draining" and (over := _hook_over(view, pod)) > reading.at:
             # Not before it is over, and not by what it said before.
-            draft.wake.append(max(over - view.s.now, 0.0))
-            if view.s.now >= over:
-                draft.questions.extend(victims.questions(view, [pod]))
+            draft.wake.append(max(over - view.snapshot.now, 0.0))
+            if view.snapshot.now >= over:
+                draft.questions.extend(candidates.questions(view, [pod]))
         else:
             record = drains.begin(view, pod, DrainReason.MANUAL)
             draft.actions.append(Withdraw(pod.name, pod.uid, record, pod.version))
@@ -58,7 +60,7 @@ def astray(view: View, pod: Pod) -> Reading | None:
     """What a pod said that is labelled serving and drains all the same, by somebody else's will."""
     if pod.state != names.SERVING or pod.unready_since is None or view.holds_no_work(pod):
         return None
-    reading = view.s.readings.get(pod.uid)
+    reading = view.snapshot.readings.get(pod.uid)
     drains_ = reading is not None and reading.state in ("draining", "sealed") and reading.at >= pod.unready_since
     return reading if drains_ else None
 
@@ -69,7 +71,7 @@ def _hook_over(view: View, pod: Pod) -> float:
     A failed liveness probe calls the hook, kills the container alone and starts it again: such a pod serves again by
     itself. The kubelet gives a hook the grace period at most, so one that drains beyond it was drained by somebody.
     """
-    grace = next((d.grace_seconds for d in view.s.deployments if d.revision == pod.revision), 0)
+    grace = next((d.grace_seconds for d in view.snapshot.deployments if d.revision == pod.revision), 0)
     return (pod.unready_since or 0.0) + grace + drains.EXPIRY_SLACK
 
 
@@ -78,9 +80,9 @@ def undoable(view: View, pod: Pod) -> bool:
 
     One that cannot be asked goes the way of a drain, and so does one that somebody else drains too, under another id.
     """
-    said = view.s.readings.get(pod.uid)
+    said = view.snapshot.readings.get(pod.uid)
     others = said is not None and said.drain_id and (pod.drain is None or said.drain_id != pod.drain.id)
-    return pod.uid not in view.s.troubles and pod.foreign is None and not others
+    return pod.uid not in view.snapshot.troubles and pod.foreign is None and not others
 
 
 def wanted_back(view: View) -> set[str]:
@@ -88,7 +90,7 @@ def wanted_back(view: View) -> set[str]:
 
     What a person drained by hand stays drained, and so does what cannot be undone.
     """
-    missing = view.amounts.replicas - view.target_staying
+    missing = view.limits.replicas - view.target_staying
     if missing <= 0 or view.blocked or view.target is None:
         return set()
     own = (DrainReason.ROLLOUT, DrainReason.SCALE_IN)

@@ -1,36 +1,38 @@
 """The objects around the pods: Secret, Service, PodDisruptionBudget, and the Deployments' birth and end."""
 
-from . import counts, render, revision
+from tidegate.core.render import objects
+from tidegate.core.state.snapshot import Deployment
+from tidegate.core.state.view import View
+
+from . import replicas, revision
 from .actions import Adopt, ApplyChild, CreateRevision, DeleteChild, DeleteDeployment, EnsureSecret
 from .draft import Draft
-from .model import Deployment
-from .view import View
 
 
 def ensure_children(draft: Draft) -> None:
     view = draft.view
-    s = view.s
+    s = view.snapshot
     for d in s.deployments:
         if not d.adopted and not d.deleting:
             draft.actions.append(Adopt(d.name, d.uid))
     if view.blocked:
         return
-    owner = render.Owner(s.namespace, s.name, s.uid)
+    owner = objects.Owner(s.namespace, s.name, s.uid)
     if not s.has_secret:
-        draft.actions.append(EnsureSecret(render.secret_name(s.name)))
-    wanted = render.service(owner, s.spec)
+        draft.actions.append(EnsureSecret(objects.secret_name(s.name)))
+    wanted = objects.service(owner, s.spec)
     if s.spec.service.create:
-        if not render.includes(s.live_service or {}, wanted):
+        if not objects.includes(s.live_service or {}, wanted):
             draft.actions.append(ApplyChild("Service", wanted["metadata"]["name"], wanted))
     elif s.live_service is not None:
         meta = s.live_service["metadata"]
         draft.actions.append(DeleteChild("Service", meta["name"], meta["uid"]))
-    wanted = render.disruption_budget(owner, s.spec)
-    if not render.includes(s.live_budget or {}, wanted):
+    wanted = objects.disruption_budget(owner, s.spec)
+    if not objects.includes(s.live_budget or {}, wanted):
         draft.actions.append(ApplyChild("PodDisruptionBudget", s.name, wanted))
     if view.target is None:
         first = revision.name_hash(view.source, (d.revision for d in s.deployments))
-        count = 0 if view.paused else counts.room_for(view, 0)
+        count = 0 if view.paused else replicas.room_for(view, 0)
         draft.actions.append(CreateRevision(first, view.source, count))
 
 
@@ -46,15 +48,15 @@ def refresh(draft: Draft) -> None:
 
 def outdated(view: View, target: Deployment) -> bool:
     """Whether today's operator and drain numbers would render this revision in another way."""
-    owner = render.Owner(view.s.namespace, view.s.name, view.s.uid)
-    return target.rendered != render.digest(owner, view.s.spec, target.revision, view.s.gateway_image)
+    owner = objects.Owner(view.snapshot.namespace, view.snapshot.name, view.snapshot.uid)
+    return target.rendered != objects.digest(owner, view.snapshot.spec, target.revision, view.snapshot.gateway_image)
 
 
 def prune(draft: Draft) -> None:
     """Old revisions without pods stay for undo, up to revisionHistoryLimit; the newest are kept."""
     view = draft.view
-    standing = {p.revision for p in view.s.pods if p.alive or p.terminating}
+    standing = {p.revision for p in view.snapshot.pods if p.alive or p.terminating}
     idle = [d for d in view.old_deployments if d.replicas == 0 and d.revision not in standing and not d.deleting]
     idle.sort(key=lambda d: (d.created, d.name))
-    for d in idle[: max(len(idle) - view.s.spec.rollout.revision_history_limit, 0)]:
+    for d in idle[: max(len(idle) - view.snapshot.spec.rollout.revision_history_limit, 0)]:
         draft.actions.append(DeleteDeployment(d.name, d.uid))

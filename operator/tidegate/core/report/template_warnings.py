@@ -4,17 +4,16 @@ from collections.abc import Iterator
 
 from tidegate.api.conditions import ConditionType, Reason
 from tidegate.api.resource import LLMServiceSpec
-
-from . import engines, sidecar, template
-from .finding import port_number
+from tidegate.core.render import engines, sidecar, validation
+from tidegate.core.render.finding import port_number
 
 Told = tuple[ConditionType, Reason, str]
 
 
 def told(spec: LLMServiceSpec) -> Iterator[Told]:
     """The conditions that follow from a template behind a gateway, while they are true."""
-    container = template.serving_container(spec)
-    if container is None or not template.has_gateway(spec):
+    container = validation.serving_container(spec)
+    if container is None or not validation.has_gateway(spec):
         return
     port, name = port_number(container, spec.port), container["name"]
     flags = list(engines.missing_flags(spec.engine, container, port))
@@ -23,7 +22,7 @@ def told(spec: LLMServiceSpec) -> Iterator[Told]:
         yield ConditionType.ENGINE_FLAGS_MISSING, Reason.FLAGS_MISSING, text
     beside = sidecar.uncounted(spec, container)
     if beside:
-        called = template.target_port(spec, container)
+        called = validation.target_port(spec, container)
         text = (
             f"Counted and waited for are requests to port {called} ({spec.gateway.listen_port}), where the gateway "
             f"takes them. Nobody counts those to {', '.join(beside)}, nor those sent straight to the engine's own port "

@@ -10,15 +10,18 @@ from dataclasses import dataclass
 from tidegate.api import names
 from tidegate.api.conditions import ConditionType, DrainReason, Reason
 from tidegate.api.drain import OnExpiry
+from tidegate.core.drain_time.grace import drains_estimate
+from tidegate.core.drain_time.survival import TARGET
+from tidegate.core.planner import progress
+from tidegate.core.planner.children import outdated
+from tidegate.core.planner.plan import Plan
+from tidegate.core.planner.running import astray, undoable, wanted_back
+from tidegate.core.render import foreign, validation
+from tidegate.core.state import times
+from tidegate.core.state.snapshot import Pod
+from tidegate.core.state.view import View, by_age, failure
 
-from . import bystanders, foreign, lateness, telling, template, times
-from .children import outdated
-from .estimate.survival import TARGET
-from .grace import drains_estimate
-from .model import Pod
-from .plan import Plan
-from .running import astray, undoable, wanted_back
-from .view import View, by_age, failure
+from . import sentences, template_warnings
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +37,8 @@ def conditions(plan: Plan) -> list[Condition]:
     view = plan.view
     stalled = _stalled(plan)
     going = _reconciling(view)
-    none_made = view.blocked and not view.s.deployments
-    short = len(view.serving) < view.amounts.least_serving or none_made
+    none_made = view.blocked and not view.snapshot.deployments
+    short = len(view.serving) < view.limits.least_serving or none_made
     ready_reason, ready_message = (stalled or going) or (Reason.AS_DESIRED, _settled(view))
     found = [
         Condition(ConditionType.READY, not short, ready_reason, ready_message),
@@ -67,14 +70,14 @@ def _either(kind: ConditionType, verdict: Verdict | None, otherwise: str) -> Con
 
 
 def _settled(view: View) -> str:
-    told = f"{len(view.serving)} of {view.amounts.replicas} pods serve"
+    told = f"{len(view.serving)} of {view.limits.replicas} pods serve"
     return f"{told}, all of {view.target.name}" if view.target else f"{told}; nothing is changed until then"
 
 
 def _stalled(plan: Plan) -> Verdict | None:
     """What stops the service until somebody acts, most basic first."""
     view = plan.view
-    s = view.s
+    s = view.snapshot
     if view.findings:
         return Reason.TEMPLATE_CONFLICT, "; ".join(str(f) for f in view.findings)
     if s.rejected:
@@ -94,21 +97,21 @@ def _stalled(plan: Plan) -> Verdict | None:
 
 def _not_coming_up(view: View) -> Verdict | None:
     tail = _nobody_else(view)
-    if view.failing and not lateness.was_complete(view):
+    if view.failing and not progress.was_complete(view):
         pod = by_age(view.failing)[0]
         return Reason.NEW_REVISION_FAILED, f"Pod {pod.name} does not come up: {failure(pod)}. {tail}"
     if view.target is not None and view.target.failure:
         return Reason.NEW_REVISION_FAILED, f"Pods of {view.target.name} are refused: {view.target.failure}. {tail}"
     starved = by_age(view.starved)
-    if starved and view.old_pods and view.amounts.surge:
+    if starved and view.old_pods and view.limits.surge:
         return Reason.NO_SPARE_CAPACITY, (
             f"Pod {starved[0].name} finds no node: {starved[0].unschedulable.rstrip('.')}. No old pod goes for it. "
             "Free capacity, or set spec.rollout.maxSurge: 0 and maxUnavailable: 1 to drain a pod first; if no node "
             "could ever take it, correct resources, nodeSelector, affinity or tolerations in spec.template.spec"
         )
-    late = lateness.late(view)
+    late = progress.late(view)
     if late is not None:
-        return Reason.PROGRESS_DEADLINE_EXCEEDED, f"Pod {late.name} {lateness.told(view, late)}. {tail}"
+        return Reason.PROGRESS_DEADLINE_EXCEEDED, f"Pod {late.name} {progress.told(view, late)}. {tail}"
     return None
 
 
@@ -119,13 +122,13 @@ def _nobody_else(view: View) -> str:
 
 
 def _reconciling(view: View) -> Verdict | None:
-    waiting = [c for c in view.s.conflicts if c.temporary]
+    waiting = [c for c in view.snapshot.conflicts if c.temporary]
     if waiting:
         return Reason.WAITING_FOR_REPLACEMENT, "; ".join(c.detail for c in waiting)
     if view.blocked:
         return None
     detail = _drain_detail(view)
-    wanted = view.amounts.replicas
+    wanted = view.limits.replicas
     updated = sum(p.state == names.SERVING and p.ready for p in view.target_pods)
     if rolling(view):
         name = view.target.name if view.target else "the new revision"
@@ -137,7 +140,7 @@ def _reconciling(view: View) -> Verdict | None:
     if len(view.target_available) < wanted:
         known = len([p for p in view.target_pods if p.state == names.SERVING])
         reason = (
-            Reason.SCALING_OUT if known < wanted or not lateness.was_complete(view) else Reason.WAITING_FOR_REPLACEMENT
+            Reason.SCALING_OUT if known < wanted or not progress.was_complete(view) else Reason.WAITING_FOR_REPLACEMENT
         )
         return reason, f"{updated} of {wanted} pods serve. {_next(view)}"
     return None
@@ -163,8 +166,8 @@ def _drain_detail(view: View) -> str:
         if pod.uid in back:
             parts.append(f"Pod {pod.name} is wanted again and asked to serve")
             continue
-        since = int(view.s.now - record.since)
-        work = telling.work(view, pod, record)
+        since = int(view.snapshot.now - record.since)
+        work = sentences.work(view, pod, record)
         until = (
             f"at the latest at {times.clock(record.deadline)} it is let go"
             if record.deadline is not None
@@ -182,26 +185,26 @@ def _next(view: View) -> str:
     if waiting:
         pod = by_age(waiting)[0]
         said = astray(view, pod)
-        why = failure(pod) or pod.unschedulable or (telling.stray(said) if said is not None else "")
+        why = failure(pod) or pod.unschedulable or (sentences.stray(said) if said is not None else "")
         return f"Waiting for pod {pod.name} to be Ready{f' ({why})' if why else ''}"
-    going = [p for p in view.s.pods if p.terminating]
-    if going and view.amounts.surge == 0:
+    going = [p for p in view.snapshot.pods if p.terminating]
+    if going and view.limits.surge == 0:
         return f"Waiting for pod {by_age(going)[0].name} to be gone, since maxSurge is 0"
     released = [p for p in view.alive if p.state == names.DRAINED]
     if released:
         return f"Pod {by_age(released)[0].name} is drained and about to be deleted"
     fresh = [p for p in view.serving if p.uid not in view.available_uids]
     if fresh:
-        least = view.s.spec.rollout.min_ready_seconds
+        least = view.snapshot.spec.rollout.min_ready_seconds
         return f"Waiting for pod {by_age(fresh)[0].name} to stay Ready for minReadySeconds ({least} s)"
-    if any(p.revision != revision for p in view.serving) and len(view.available) <= view.amounts.least_serving:
+    if any(p.revision != revision for p in view.serving) and len(view.available) <= view.limits.least_serving:
         return f"{len(view.available)} pods serve and as many are needed, so no old pod goes before a new one serves"
     return "The next step follows"
 
 
 def _further(plan: Plan) -> Iterable[Condition]:
     view = plan.view
-    s = view.s
+    s = view.snapshot
     if plan.unreachable:
         yield Condition(ConditionType.DRAIN_ENDPOINT_UNREACHABLE, True, Reason.NO_ANSWER, _unreachable(view))
     overdue = [p for p in view.draining if view.overdue(p)]
@@ -243,9 +246,9 @@ def _further(plan: Plan) -> Iterable[Condition]:
         yield Condition(ConditionType.IN_POD_LOCK_PARTIAL, True, Reason.PRE_STOP_SLEEPS, text)
     altered = [p for p in view.alive if not p.hooked]
     if altered:
-        yield Condition(ConditionType.IN_POD_LOCK_PARTIAL, True, Reason.PRE_STOP_ALTERED, telling.altered(altered))
-    container = template.serving_container(s.spec)
-    if container is not None and template.readiness_ignores_drains(s.spec, container):
+        yield Condition(ConditionType.IN_POD_LOCK_PARTIAL, True, Reason.PRE_STOP_ALTERED, sentences.altered(altered))
+    container = validation.serving_container(s.spec)
+    if container is not None and validation.readiness_ignores_drains(s.spec, container):
         verdict = _own_readiness(container["name"]) if endpoint is None else foreign.not_drain_aware(container["name"])
         yield Condition(ConditionType.READINESS_NOT_DRAIN_AWARE, True, *verdict)
     if s.foreign_services:
@@ -256,20 +259,20 @@ def _further(plan: Plan) -> Iterable[Condition]:
             f"Service {', '.join(s.foreign_services)} selects these pods without {names.STATE}: a draining pod stays "
             f"in it until its readiness fails; add {names.STATE}: {names.SERVING} to its selector",
         )
-    for kind, reason, text in bystanders.told(s.spec):
+    for kind, reason, text in template_warnings.told(s.spec):
         yield Condition(kind, True, reason, text)
 
 
 def _when_carried(view: View) -> str:
-    if view.s.spec.drain.grace.roll_on_drift:
+    if view.snapshot.spec.drain.grace.roll_on_drift:
         return "a revision with that follows when the service stands whole (spec.drain.grace.rollOnDrift)"
     return "the next revision carries that, or set spec.rollout.restartedAt"
 
 
 def _truncating(view: View) -> str:
     """Whether drains are cut by their budget so often that nobody can tell how long they would last."""
-    learnt, drain = view.s.drain_times, view.s.spec.drain
-    if learnt.expired_share <= 1 - TARGET or not drains_estimate(view.s.spec, learnt).truncated:
+    learnt, drain = view.snapshot.drain_times, view.snapshot.spec.drain
+    if learnt.expired_share <= 1 - TARGET or not drains_estimate(view.snapshot.spec, learnt).truncated:
         return ""
     return (
         f"Of the last drains {_share(learnt.expired_share)} had requests cut when the budget of {drain.budget_seconds} "
@@ -291,30 +294,30 @@ def _own_readiness(container: str) -> Verdict:
 
 def _overdue_text(view: View, pod: Pod) -> str:
     record = pod.drain
-    told = f"Pod {pod.name} drains beyond its budget of {view.s.spec.drain.budget_seconds} s"
-    if record is None or view.s.spec.drain.on_expiry is not OnExpiry.HOLD:
+    told = f"Pod {pod.name} drains beyond its budget of {view.snapshot.spec.drain.budget_seconds} s"
+    if record is None or view.snapshot.spec.drain.on_expiry is not OnExpiry.HOLD:
         return f"{told}; it is let go now"
     scaled = record.reason == DrainReason.SCALE_IN
     stops = "it is held and " + ("stays until then" if scaled else "the rollout stops here")
     back = f"{'raise spec.replicas again' if scaled else 'push the old revision again'} to keep the pod, "
     return (
-        f"{told}: {telling.work(view, pod, record)}; {stops}. Raise spec.drain.budgetSeconds to wait on, "
+        f"{told}: {sentences.work(view, pod, record)}; {stops}. Raise spec.drain.budgetSeconds to wait on, "
         f"{back if undoable(view, pod) else ''}or let it go with what it holds: set spec.drain.onExpiry: Release, or "
         f"for this pod alone: kubectl annotate pod {pod.name} {names.RELEASE}='your reason'"
     )
 
 
 def _unreachable(view: View) -> str:
-    pods = [p for p in view.alive if p.uid in view.s.troubles and p.ip]
+    pods = [p for p in view.alive if p.uid in view.snapshot.troubles and p.ip]
     lost = [p for p in view.alive if p.ip and not p.askable]
     if lost and not pods:
-        return telling.no_port(lost)
+        return sentences.no_port(lost)
     if not pods:
         call = next((foreign.asked_by(p) for p in by_age(view.alive)), "GET /drain")
         return f"No pod has answered {call}; no pod is drained"
     pod = by_age(pods)[0]
-    trouble = view.s.troubles[pod.uid]
-    port = "spec.gateway.adminPort" if template.has_gateway(view.s.spec) else "spec.drain.native.port"
+    trouble = view.snapshot.troubles[pod.uid]
+    port = "spec.gateway.adminPort" if validation.has_gateway(view.snapshot.spec) else "spec.drain.native.port"
     return (
         f"No pod answers {foreign.asked_by(pod)}; {pod.name} at {pod.ip}:{pod.contract_port}: {trouble.detail}. No pod "
         "is drained. "

@@ -2,23 +2,21 @@
 
 from tidegate.api import names
 from tidegate.api.conditions import Outcome
-
-from .model import DrainRecord, OutcomeRecord, Pod, Reading
-from .view import View, by_age
+from tidegate.core.state.snapshot import DrainRecord, OutcomeRecord, Pod, Reading
+from tidegate.core.state.view import View, by_age
 
 
 def work(view: View, pod: Pod, record: DrainRecord) -> str:
     """What a draining pod holds, as far as it is known."""
-    reading, trouble = view.s.readings.get(pod.uid), view.s.troubles.get(pod.uid)
+    reading, trouble = view.snapshot.readings.get(pod.uid), view.snapshot.troubles.get(pod.uid)
     if reading is not None and reading.at < record.since:
         # Asked before it was withdrawn: by now it may hold anything.
         reading = None
     if trouble is not None:
         if reading is None or reading.in_flight is None:
             return f"its count is unknown ({trouble.detail})"
-        return (
-            f"its count is unknown ({trouble.detail}; {int(view.s.now - reading.at)} s ago it was {reading.in_flight})"
-        )
+        ago = int(view.snapshot.now - reading.at)
+        return f"its count is unknown ({trouble.detail}; {ago} s ago it was {reading.in_flight})"
     if not pod.askable:
         return "its count is unknown (where to ask it is not known)"
     if reading is None:
@@ -37,7 +35,7 @@ def why(view: View, pod: Pod, ended: OutcomeRecord) -> str:
         case Outcome.VANISHED:
             return f"since {view.why_empty(pod) or 'its process is another one than the one that was told to drain'}"
         case Outcome.EXPIRED:
-            trouble = view.s.troubles.get(pod.uid)
+            trouble = view.snapshot.troubles.get(pod.uid)
             asked = f"; it could not be asked ({trouble.detail})" if trouble is not None else ""
             return f"since its budget is spent{asked}"
         case _:

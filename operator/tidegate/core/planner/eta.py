@@ -13,13 +13,13 @@ from typing import Final
 
 from tidegate.api import names
 from tidegate.api.conditions import DrainReason
+from tidegate.core.drain_time.drain_times import DrainTimes
+from tidegate.core.drain_time.grace import drains_estimate
+from tidegate.core.drain_time.survival import Curve, kaplan_meier
+from tidegate.core.state.snapshot import Pod, Reading
+from tidegate.core.state.view import View
 
-from .drain_times import DrainTimes
 from .drains import budget
-from .estimate.survival import Curve, kaplan_meier
-from .grace import drains_estimate
-from .model import Pod, Reading
-from .view import View
 
 CONFIDENCE: Final = 0.95
 Z: Final = 1.645
@@ -47,13 +47,13 @@ def of_drain(view: View, pod: Pod) -> Eta:
     record = pod.drain
     if record is None:
         return Eta(None, None)
-    elapsed = view.s.now - record.since - view.s.spec.drain.propagation_seconds
+    elapsed = view.snapshot.now - record.since - view.snapshot.spec.drain.propagation_seconds
     early, elapsed = max(-elapsed, 0.0), max(elapsed, 0.0)
-    rest = None if record.deadline is None else max(record.deadline - view.s.now, 0.0)
-    reading = view.s.readings.get(pod.uid)
+    rest = None if record.deadline is None else max(record.deadline - view.snapshot.now, 0.0)
+    reading = view.snapshot.readings.get(pod.uid)
     if reading is not None and reading.at >= record.since and reading.idle_since is not None:
-        return Eta(early, early + view.s.spec.drain.quiet_seconds)
-    likely = _after(_curve(view.s.drain_times).quantile(0.5, elapsed), elapsed, early)
+        return Eta(early, early + view.snapshot.spec.drain.quiet_seconds)
+    likely = _after(_curve(view.snapshot.drain_times).quantile(0.5, elapsed), elapsed, early)
     upper = _after(_upper(view, elapsed), elapsed, early)
     # Where nothing is known of drains that ran so long, the budget ends it.
     return Eta(_least(likely, rest), rest if upper is None else _least(upper, rest))
@@ -65,7 +65,7 @@ def predicted(view: View, reading: Reading) -> tuple[float, int, float]:
     A drain that had begun with its oldest request would have run for that long by now.
     """
     oldest = reading.oldest_seconds or 0.0
-    curve, rank = _curve(view.s.drain_times), (reading.in_flight or 0, oldest)
+    curve, rank = _curve(view.snapshot.drain_times), (reading.in_flight or 0, oldest)
     if not curve.steps or not reading.in_flight:
         return (0.0, *rank)
     until = curve.quantile(0.5, oldest)
@@ -77,11 +77,11 @@ def of_rollout(view: View, start: float | None) -> Eta:
     left = _Left.of(view)
     if not left.going or view.paused or view.blocked or view.failing or (left.missing and not start):
         return Eta(None, None)
-    each = view.s.spec.drain.propagation_seconds + (start or 0.0)
-    if view.amounts.surge == 0:
+    each = view.snapshot.spec.drain.propagation_seconds + (start or 0.0)
+    if view.limits.surge == 0:
         each += view.grace.term("teardown")
     running = [of_drain(view, pod) for pod in left.running]
-    known = _moments(view.s.drain_times)
+    known = _moments(view.snapshot.drain_times)
     upper = _longest(view)
     likely = None
     if known is not None and all(eta.likely is not None for eta in running):
@@ -110,7 +110,7 @@ class _Left:
     def of(cls, view: View) -> "_Left":
         running = tuple(p for p in view.draining if p.drain is not None and p.drain.reason == DrainReason.ROLLOUT)
         pending = sum(p.state == names.SERVING for p in view.old_pods)
-        return cls(running, pending, max(view.amounts.replicas - len(view.target_available), 0))
+        return cls(running, pending, max(view.limits.replicas - len(view.target_available), 0))
 
     @property
     def going(self) -> bool:
@@ -121,15 +121,15 @@ def _packed(view: View, left: _Left, each: float, running: list[float], total: f
     """As `bound.rollout_bound`: no schedule is faster than its longest part, nor than all parts in its slots."""
     work = sum(running) + total + max(left.pending, left.missing) * each
     longest = max([each + one if left.pending else each if left.missing else 0.0, *running])
-    return max(work / max(view.amounts.slots, 1), longest)
+    return max(work / max(view.limits.slots, 1), longest)
 
 
 def _upper(view: View, elapsed: float) -> float | None:
     """Seconds from the start of a drain that has run for `elapsed` within which it ends with 95 % probability."""
     ran = _ran(view, elapsed)
     if ran >= _enough():
-        return _curve(view.s.drain_times).quantile(min(CONFIDENCE * (ran + 1) / ran, 1.0), elapsed)
-    known = drains_estimate(view.s.spec, view.s.drain_times)
+        return _curve(view.snapshot.drain_times).quantile(min(CONFIDENCE * (ran + 1) / ran, 1.0), elapsed)
+    known = drains_estimate(view.snapshot.spec, view.snapshot.drain_times)
     longest = float(view.grace.term("drain")) if known.p99_upper is None else known.p99_upper
     return longest if longest > elapsed else None
 
@@ -148,7 +148,7 @@ def _enough() -> float:
 
 def _ran(view: View, elapsed: float) -> float:
     """Effective number of drains that ran longer than this."""
-    return next((s.at_risk for s in _curve(view.s.drain_times).steps if s.seconds > elapsed), 0.0)
+    return next((s.at_risk for s in _curve(view.snapshot.drain_times).steps if s.seconds > elapsed), 0.0)
 
 
 def _after(until: float | None, elapsed: float, early: float) -> float | None:

@@ -10,13 +10,16 @@ from typing import Any, Final
 
 from tidegate.api import names
 from tidegate.api.conditions import ConditionStatus, ConditionType, DrainReason, Outcome, Phase
+from tidegate.core.drain_time import bound
+from tidegate.core.drain_time.grace import drains_estimate
+from tidegate.core.planner import eta
+from tidegate.core.planner.plan import Plan
+from tidegate.core.planner.running import astray
+from tidegate.core.state import times
+from tidegate.core.state.snapshot import OutcomeRecord, Snapshot
+from tidegate.core.state.view import View
 
-from . import bound, conditions, eta, telling, times
-from .grace import drains_estimate
-from .model import OutcomeRecord, Snapshot
-from .plan import Plan
-from .running import astray
-from .view import View
+from . import conditions, sentences
 
 KEPT_OUTCOMES: Final = 10
 Document = dict[str, Any]
@@ -25,7 +28,7 @@ Document = dict[str, Any]
 def status(plan: Plan) -> Document:
     """The whole status; keys that are not known are absent."""
     view = plan.view
-    s = view.s
+    s = view.snapshot
     found = conditions.conditions(plan)
     fresh = new_outcomes(view)
     rollout = _rollout(view, fresh)
@@ -75,12 +78,12 @@ def _phase(view: View, found: list[conditions.Condition], rollout: Mapping[str, 
         return Phase.STALLED
     if view.paused:
         return Phase.PAUSED
-    if not view.s.status.get("rollout") and not by_type[ConditionType.READY].true:
+    if not view.snapshot.status.get("rollout") and not by_type[ConditionType.READY].true:
         return Phase.PENDING
     if by_type[ConditionType.RECONCILING].true:
-        known = view.s.status.get("targetRevision")
+        known = view.snapshot.status.get("targetRevision")
         same = view.target is not None and known == view.target.name
-        if not known or (same and len(view.s.deployments) <= 1 and not rollout.get("finishedAt")):
+        if not known or (same and len(view.snapshot.deployments) <= 1 and not rollout.get("finishedAt")):
             return Phase.PENDING
         return Phase.ROLLING if conditions.rolling(view) or not rollout.get("finishedAt") else Phase.SCALING
     return Phase.READY
@@ -88,7 +91,7 @@ def _phase(view: View, found: list[conditions.Condition], rollout: Mapping[str, 
 
 def _revisions(view: View) -> list[Document]:
     rows = []
-    for d in sorted(view.s.deployments, key=lambda d: (-d.created, d.name)):
+    for d in sorted(view.snapshot.deployments, key=lambda d: (-d.created, d.name)):
         pods = view.pods_of(d)
         if d.replicas or pods or d is view.target:
             rows.append(
@@ -110,7 +113,7 @@ def _pods(view: View) -> list[Document]:
             row |= {"reason": pod.drain.reason, "since": times.short(pod.drain.since)}
             if pod.drain.deadline is not None:
                 row["deadline"] = times.short(pod.drain.deadline)
-        reading = view.s.readings.get(pod.uid)
+        reading = view.snapshot.readings.get(pod.uid)
         if reading is not None and pod.drain is not None and reading.at < pod.drain.since:
             reading = None
         if reading is not None:
@@ -120,12 +123,12 @@ def _pods(view: View) -> list[Document]:
             if reading.oldest_seconds is not None:
                 row["oldestSeconds"] = int(reading.oldest_seconds)
         row |= _eta(eta.of_drain(view, pod))
-        trouble = view.s.troubles.get(pod.uid)
+        trouble = view.snapshot.troubles.get(pod.uid)
         if trouble is not None:
             row["trouble"] = trouble.detail
         rows.append(row)
     strays = ((p, astray(view, p)) for p in sorted(view.alive, key=lambda p: p.name))
-    rows += [{"name": p.name, "state": p.state, "trouble": telling.stray(said)} for p, said in strays if said]
+    rows += [{"name": p.name, "state": p.state, "trouble": sentences.stray(said)} for p, said in strays if said]
     return rows
 
 
@@ -168,28 +171,33 @@ def _outcome(pod: str, o: OutcomeRecord) -> Document:
 
 def new_outcomes(view: View) -> list[tuple[str, OutcomeRecord]]:
     """Outcomes that the status does not hold yet: of drained pods, and of draining ones that are gone."""
-    listed = list(view.s.status.get("outcomes") or [])
+    listed = list(view.snapshot.status.get("outcomes") or [])
     known = {row.get("pod") for row in listed}
     # A full list may have dropped a pod that still stands: whatever is older than all it keeps was counted.
     horizon = min((times.parse(r.get("at")) or 0.0 for r in listed), default=0.0) if len(listed) >= KEPT_OUTCOMES else 0
     fresh = [
         (p.name, p.outcome)
-        for p in view.s.pods
+        for p in view.snapshot.pods
         if p.outcome is not None and p.name not in known and p.outcome.at > horizon
     ]
-    standing = {p.name: p for p in view.s.pods}
+    standing = {p.name: p for p in view.snapshot.pods}
     fresh += [
-        (p.name, _gone(view.s.now, p.drain.since if p.drain else view.s.now, Outcome.RELEASED, DrainReason.MANUAL))
-        for p in view.s.pods
+        (
+            p.name,
+            _gone(
+                view.snapshot.now, p.drain.since if p.drain else view.snapshot.now, Outcome.RELEASED, DrainReason.MANUAL
+            ),
+        )
+        for p in view.snapshot.pods
         if p.release and p.terminating and p.outcome is None and p.name not in known
     ]
     known |= {name for name, _ in fresh}
-    for row in view.s.status.get("pods") or []:
+    for row in view.snapshot.status.get("pods") or []:
         pod = standing.get(row["name"])
         lost = pod is None or (not pod.alive and pod.outcome is None)
         if lost and row["name"] not in known:
-            since = times.parse(row.get("since")) or view.s.now
-            fresh.append((row["name"], _gone(view.s.now, since, Outcome.VANISHED, str(row.get("reason", "")))))
+            since = times.parse(row.get("since")) or view.snapshot.now
+            fresh.append((row["name"], _gone(view.snapshot.now, since, Outcome.VANISHED, str(row.get("reason", "")))))
     return sorted(fresh, key=lambda item: (item[1].at, item[0]))
 
 
@@ -199,7 +207,7 @@ def _gone(now: float, since: float, kind: Outcome, reason: str) -> OutcomeRecord
 
 
 def _rollout(view: View, fresh: list[tuple[str, OutcomeRecord]]) -> Document:
-    s = view.s
+    s = view.snapshot
     target = view.target
     if target is None:
         return {}
@@ -222,7 +230,7 @@ def _rollout(view: View, fresh: list[tuple[str, OutcomeRecord]]) -> Document:
         done = bound.Drained(row["drained"], row["drainSeconds"], row["longestDrainSeconds"])
         least = s.spec.rollout.min_ready_seconds
         row["boundSeconds"] = round(
-            bound.rollout_bound(row["startSeconds"] + least, s.spec.drain.propagation_seconds, done, view.amounts.slots)
+            bound.rollout_bound(row["startSeconds"] + least, s.spec.drain.propagation_seconds, done, view.limits.slots)
         )
         if not row.get("finishedAt"):
             known = row["startSeconds"] or float((s.status.get("rollout") or {}).get("startSeconds", 0))
@@ -234,7 +242,7 @@ def _rollout(view: View, fresh: list[tuple[str, OutcomeRecord]]) -> Document:
 
 def _complete(view: View) -> bool:
     steady = not view.draining and not conditions.rolling(view)
-    return steady and len(view.target_available) == view.amounts.replicas == view.target_staying
+    return steady and len(view.target_available) == view.limits.replicas == view.target_staying
 
 
 def _start_seconds(view: View) -> float | None:

@@ -9,11 +9,11 @@ from typing import Any, Final
 from tidegate.api import names
 from tidegate.api.probes import Probe
 from tidegate.api.resource import DisruptionMode, LLMServiceSpec
+from tidegate.core.drain_time.grace import GracePeriod
 
 from . import foreign, sidecar
 from .engines import PRESETS
-from .grace import GracePeriod
-from .template import REQUEST_PORT, contract_port, has_gateway, port_number, serving_container, target_port
+from .validation import REQUEST_PORT, contract_port, has_gateway, port_number, serving_container, target_port
 
 NO_DEADLINE: Final = 2147483647
 """progressDeadlineSeconds of the children: ours excludes the time spent draining, so theirs must never fire."""

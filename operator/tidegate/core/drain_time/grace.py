@@ -16,10 +16,10 @@ from typing import Final
 from tidegate.api.conditions import TermSource
 from tidegate.api.resource import LLMServiceSpec
 
+from .drain_term import DrainTerm, TermInForce, drain_term
 from .drain_times import DrainTimes
-from .estimate.drain_term import DrainTerm, TermInForce, drain_term
-from .estimate.histogram import Histogram
-from .estimate.survival import Estimate, estimate
+from .histogram import Histogram
+from .survival import Estimate, estimate
 
 LEAST_PRIOR: Final = 1.0
 """Seconds: a declared time of 0 is no bound that could grow."""

@@ -6,11 +6,12 @@ from typing import Final
 
 from tidegate.api.conditions import DrainReason, Outcome
 from tidegate.api.drain import OnExpiry
+from tidegate.core.report import sentences
+from tidegate.core.state.snapshot import DrainRecord, OutcomeRecord, Pod, Reading
+from tidegate.core.state.view import View
 
-from . import counting, telling
+from . import samples
 from .actions import Action, DrainOrder, MarkDrained, Redate, Restore
-from .model import DrainRecord, OutcomeRecord, Pod, Reading
-from .view import View
 
 EXPIRY_SLACK: Final = 2.0
 """Seconds after the deadline in which the pod may still report what it cut."""
@@ -18,13 +19,13 @@ EXPIRY_SLACK: Final = 2.0
 
 def budget(view: View) -> float | None:
     """How long the operator waits, in seconds; None when it holds the pod for as long as it takes."""
-    drain = view.s.spec.drain
+    drain = view.snapshot.spec.drain
     return None if drain.on_expiry is OnExpiry.HOLD else float(drain.budget_seconds)
 
 
 def begin(view: View, pod: Pod, reason: DrainReason) -> DrainRecord:
     """The record of a drain that begins now. Its id follows from pod and time, so that a repeated plan repeats it."""
-    now = round(view.s.now, 3)
+    now = round(view.snapshot.now, 3)
     digest = hashlib.sha256(f"{pod.uid}/{now}".encode()).hexdigest()[:16]
     limit = budget(view)
     return DrainRecord(
@@ -41,8 +42,8 @@ def _instance(view: View, pod: Pod) -> str | None:
     """What the pod called its present run; a foreign endpoint has no name for it, so the kubelet's is taken."""
     if pod.foreign is not None:
         return pod.container.run or None
-    reading = view.s.readings.get(pod.uid)
-    return reading.instance if reading and view.s.now - reading.at < 60 else None
+    reading = view.snapshot.readings.get(pod.uid)
+    return reading.instance if reading and view.snapshot.now - reading.at < 60 else None
 
 
 def advance(view: View, pod: Pod, *, undo: bool) -> tuple[list[Action], DrainOrder | None]:
@@ -56,9 +57,11 @@ def advance(view: View, pod: Pod, *, undo: bool) -> tuple[list[Action], DrainOrd
     if ended is not None:
         # A pod found without work may have started since; one that said it is sealed stays so.
         version = pod.version if view.holds_no_work(pod) else ""
-        return [MarkDrained(pod.name, pod.uid, pod.state, record, ended, telling.why(view, pod, ended), version)], None
+        return [
+            MarkDrained(pod.name, pod.uid, pod.state, record, ended, sentences.why(view, pod, ended), version)
+        ], None
     if undo:
-        reading = view.s.readings.get(pod.uid)
+        reading = view.snapshot.readings.get(pod.uid)
         if reading is not None and reading.state == "serving" and reading.at >= record.since:
             return [Restore(pod.name, pod.uid, record)], None
     actions: list[Action] = []
@@ -71,7 +74,7 @@ def advance(view: View, pod: Pod, *, undo: bool) -> tuple[list[Action], DrainOrd
 def order(view: View, pod: Pod, record: DrainRecord, *, undo: bool) -> DrainOrder | None:
     if not pod.ip or pod.contract_port is None:
         return None
-    drain = view.s.spec.drain
+    drain = view.snapshot.spec.drain
     return DrainOrder(
         pod=pod.name,
         uid=pod.uid,
@@ -91,16 +94,16 @@ def order(view: View, pod: Pod, record: DrainRecord, *, undo: bool) -> DrainOrde
 def outcome(view: View, pod: Pod, record: DrainRecord) -> OutcomeRecord | None:
     """How the drain ended and what it tells of drain times, or None while it runs."""
     ended = _how(view, pod, record)
-    told = None if ended is None else counting.lasted(view, pod, record, Outcome(ended.outcome))
+    told = None if ended is None else samples.lasted(view, pod, record, Outcome(ended.outcome))
     if ended is None or told is None:
         return ended
     seconds, censored = told
-    return replace(ended, drain_seconds=seconds, censored=censored, late_seconds=counting.late(view, pod, record))
+    return replace(ended, drain_seconds=seconds, censored=censored, late_seconds=samples.late(view, pod, record))
 
 
 def _how(view: View, pod: Pod, record: DrainRecord) -> OutcomeRecord | None:
-    now = view.s.now
-    reading = view.s.readings.get(pod.uid)
+    now = view.snapshot.now
+    reading = view.snapshot.readings.get(pod.uid)
     if pod.release:
         # What it holds now may still end in its grace period, and nobody listens any more: its cuts are not known.
         return _ended(now, record, Outcome.RELEASED, None)
@@ -112,14 +115,16 @@ def _how(view: View, pod: Pod, record: DrainRecord) -> OutcomeRecord | None:
     if reading is not None and _sealed(view, record, reading):
         if record.instance is not None and reading.instance != record.instance:
             return _ended(now, record, Outcome.VANISHED, None)
-        late = record.deadline is not None and reading.at >= record.deadline - view.s.spec.drain.flush_seconds - 1
+        late = (
+            record.deadline is not None and reading.at >= record.deadline - view.snapshot.spec.drain.flush_seconds - 1
+        )
         kind = Outcome.EXPIRED if reading.cut and late else Outcome.DRAINED
         return _ended(now, record, kind, reading.cut, reading.oldest_cut_seconds)
     if record.deadline is not None and now >= record.deadline + EXPIRY_SLACK:
-        if reading is None and pod.uid not in view.s.troubles and pod.ip and pod.contract_port is not None:
+        if reading is None and pod.uid not in view.snapshot.troubles and pod.ip and pod.contract_port is not None:
             # Nobody has asked it since this operator started: it may be sealed, with nothing cut.
             return None
-        if reading is None or reading.at < record.deadline - view.s.spec.drain.flush_seconds:
+        if reading is None or reading.at < record.deadline - view.snapshot.spec.drain.flush_seconds:
             return _ended(now, record, Outcome.EXPIRED, None)
         oldest = reading.oldest_cut_seconds or reading.oldest_seconds
         cut = None if reading.in_flight is None else reading.cut + reading.in_flight
@@ -134,12 +139,12 @@ def foreign(pod: Pod, reading: Reading) -> DrainRecord:
 
 def no_work(view: View, record: DrainRecord) -> OutcomeRecord:
     """The outcome of a pod that goes without a drain, since nothing runs in it."""
-    return _ended(view.s.now, record, Outcome.NO_WORK, 0)
+    return _ended(view.snapshot.now, record, Outcome.NO_WORK, 0)
 
 
 def _sealed(view: View, record: DrainRecord, reading: Reading) -> bool:
     # Sealed before the propagation time is a contradiction; by our clock, which counts from before the withdrawal.
-    early = reading.at - record.since < view.s.spec.drain.propagation_seconds
+    early = reading.at - record.since < view.snapshot.spec.drain.propagation_seconds
     return reading.state == "sealed" and reading.drain_id == record.id and not early
 
 
@@ -157,10 +162,10 @@ def _ended(
 
 
 def _tokens_sent(view: View, pod: Pod, record: DrainRecord) -> bool:
-    reading = view.s.readings.get(pod.uid)
+    reading = view.snapshot.readings.get(pod.uid)
     if reading is not None and reading.cut:
         return True
-    return record.deadline is not None and view.s.now >= record.deadline - view.s.spec.drain.flush_seconds
+    return record.deadline is not None and view.snapshot.now >= record.deadline - view.snapshot.spec.drain.flush_seconds
 
 
 def _redated(view: View, record: DrainRecord) -> DrainRecord:
@@ -168,5 +173,5 @@ def _redated(view: View, record: DrainRecord) -> DrainRecord:
     deadline = None
     if limit is not None:
         # A budget that is already spent still leaves the time to deliver the shutdown tokens.
-        deadline = round(max(record.since + limit, view.s.now + view.s.spec.drain.flush_seconds + 1), 3)
+        deadline = round(max(record.since + limit, view.snapshot.now + view.snapshot.spec.drain.flush_seconds + 1), 3)
     return DrainRecord(record.id, record.instance, record.reason, record.since, deadline, limit)

@@ -13,9 +13,8 @@ from typing import Any, Final
 from tidegate.api.errors import InvalidSpec
 from tidegate.api.foreign import Foreign
 from tidegate.api.resource import LLMServiceSpec
-
-from . import template
-from .model import Deployment
+from tidegate.core.render import validation
+from tidegate.core.state.snapshot import Deployment
 
 _TOP: Final = ("template", "container", "port", "probes", "engine", "gateway")
 _DRAIN: Final = ("mode", "native")
@@ -106,8 +105,8 @@ def foreign_endpoint(source: str) -> tuple[Foreign, int | None] | None:
 def contract_port(source: str) -> int | None:
     """Where the pods of a revision are asked, by its source; None when that cannot be read any more."""
     spec = spec_of(source)
-    container = None if spec is None else template.serving_container(spec)
-    return None if spec is None or container is None else template.contract_port(spec, container)
+    container = None if spec is None else validation.serving_container(spec)
+    return None if spec is None or container is None else validation.contract_port(spec, container)
 
 
 def name_hash(wanted: str, taken: Iterable[str]) -> str:

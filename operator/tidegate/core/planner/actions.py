@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidegate.api.foreign import Foreign
-
-from .model import DrainRecord, OutcomeRecord
+from tidegate.core.state.snapshot import DrainRecord, OutcomeRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,8 @@ from typing import Any
 from tidegate.api import names
 from tidegate.api.foreign import Foreign
 from tidegate.api.resource import LLMServiceSpec
-
-from .drain_times import DrainTimes
-from .estimate.histogram import Sample
+from tidegate.core.drain_time.drain_times import DrainTimes
+from tidegate.core.drain_time.histogram import Sample
 
 
 @dataclass(frozen=True, slots=True)

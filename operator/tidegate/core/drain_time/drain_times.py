@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from .estimate.drain_term import TermInForce
-from .estimate.histogram import LONGEST, Histogram, HistogramUnreadable, Sample
-from .estimate.histogram import load as load_histogram
+from .drain_term import TermInForce
+from .histogram import LONGEST, Histogram, HistogramUnreadable, Sample
+from .histogram import load as load_histogram
 
 VERSION: Final = 1
 KEPT_NAMES: Final = 100

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidegate.api.conditions import ConditionStatus, ConditionType, Phase, Reason
-
-from . import times
+from tidegate.core.state import times
 
 
 def status(service: Mapping[str, Any], message: str, now: float) -> dict[str, Any]:

@@ -11,12 +11,13 @@ from typing import Final
 
 from tidegate.api import names
 from tidegate.api.conditions import DrainReason
+from tidegate.core.drain_time import bound
+from tidegate.core.drain_time.grace import grace_period
+from tidegate.core.render import objects
+from tidegate.core.state.snapshot import ContainerStatus, Deployment, Pod, Reading, ReplicaSet, Snapshot
 
 from . import actions as a
-from . import bound, render
 from .drains import budget as drain_budget
-from .grace import grace_period
-from .model import ContainerStatus, Deployment, Pod, Reading, ReplicaSet, Snapshot
 from .plan import plan
 
 MOST_STEPS: Final = 10_000
@@ -136,8 +137,8 @@ class _World:
 
     def _refresh(self, action: a.CreateRevision) -> str:
         held = next(d for d in self.s.deployments if d.revision == action.revision)
-        owner = render.Owner(self.s.namespace, self.s.name, self.s.uid)
-        rendered = render.digest(owner, self.s.spec, held.revision)
+        owner = objects.Owner(self.s.namespace, self.s.name, self.s.uid)
+        rendered = objects.digest(owner, self.s.spec, held.revision)
         grace = grace_period(self.s.spec, self.s.drain_times).seconds
         self.deployments(replace(held, rendered=rendered, grace_seconds=grace))
         return f"write the template of {held.name} anew, since it is at 0"
@@ -235,14 +236,14 @@ def play(s: Snapshot, assume: Assumptions) -> Forecast:
     view = plan(world.s).view
     if view.paused:
         raise Stuck("spec.rollout.paused holds it: set it to false, or plan with false to see what would follow")
-    if view.target is None or view.old_pods or len(view.serving) != view.amounts.replicas:
+    if view.target is None or view.old_pods or len(view.serving) != view.limits.replicas:
         raise Stuck("; ".join(str(f) for f in view.findings) or "the plan waits although nothing fails")
     e = world.s.spec.drain.propagation_seconds
     limit = drain_budget(view)
     longest = assume.drain if limit is None else min(assume.drain, max(limit - e, 0.0))
     drains = bound.Drained(world.replaced, longest * world.replaced, longest if world.replaced else 0.0)
     start = assume.start + world.s.spec.rollout.min_ready_seconds
-    best = bound.rollout_bound(start, e, drains, view.amounts.slots) if world.replaced else None
+    best = bound.rollout_bound(start, e, drains, view.limits.slots) if world.replaced else None
     return Forecast(tuple(steps), done_at - began, best, world.drained, least, most, world.s)
 
 

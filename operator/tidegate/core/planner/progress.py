@@ -7,15 +7,14 @@ minutes each is not late while each of its new pods was Ready in one.
 from collections.abc import Iterator
 
 from tidegate.api import names
-
-from .model import Pod
-from .view import View, by_age, failure
+from tidegate.core.state.snapshot import Pod
+from tidegate.core.state.view import View, by_age, failure
 
 
 def was_complete(view: View) -> bool:
     """Whether this revision has stood whole before: what happens then is a loss, not a rollout that fails."""
-    rollout = view.s.status.get("rollout") or {}
-    same = view.target is not None and view.s.status.get("targetRevision") == view.target.name
+    rollout = view.snapshot.status.get("rollout") or {}
+    same = view.target is not None and view.snapshot.status.get("targetRevision") == view.target.name
     return same and bool(rollout.get("finishedAt"))
 
 
@@ -23,17 +22,17 @@ def late(view: View) -> Pod | None:
     """The oldest overdue pod of a revision that has not stood whole yet."""
     if was_complete(view):
         return None
-    return next(iter(by_age(p for p, at in _deadlines(view) if view.s.now > at)), None)
+    return next(iter(by_age(p for p, at in _deadlines(view) if view.snapshot.now > at)), None)
 
 
 def wakes(view: View) -> Iterator[float]:
     """Seconds until each pod that is not overdue yet will be."""
-    yield from (at - view.s.now for _, at in _deadlines(view) if at >= view.s.now)
+    yield from (at - view.snapshot.now for _, at in _deadlines(view) if at >= view.snapshot.now)
 
 
 def told(view: View, pod: Pod) -> str:
     """What is wrong with an overdue pod, and where to look."""
-    rollout = view.s.spec.rollout
+    rollout = view.snapshot.spec.rollout
     limit = f"{rollout.progress_deadline_seconds} s (spec.rollout.progressDeadlineSeconds)"
     if pod.unschedulable:
         return f"finds no node after {limit}: {pod.unschedulable.rstrip('.')}"
@@ -46,7 +45,7 @@ def told(view: View, pod: Pod) -> str:
 
 
 def _deadlines(view: View) -> Iterator[tuple[Pod, float]]:
-    rollout = view.s.spec.rollout
+    rollout = view.snapshot.spec.rollout
     limit = rollout.progress_deadline_seconds
     unproven = _unproven(view)
     for pod in view.target_pods:
@@ -70,4 +69,4 @@ def _unproven(view: View) -> bool:
     if view.target_available:
         return False
     old = sum(p.state == names.SERVING for p in view.old_pods)
-    return len(view.s.deployments) == 1 or old >= view.amounts.least_serving
+    return len(view.snapshot.deployments) == 1 or old >= view.limits.least_serving

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Amounts:
+class Limits:
     """How many pods there should be, and by how many a rollout may depart from that."""
 
     replicas: int
@@ -25,7 +25,7 @@ class Amounts:
         return self.surge + self.unavailable
 
 
-def resolve(replicas: int, max_surge: int | str, max_unavailable: int | str) -> Amounts:
+def resolve(replicas: int, max_surge: int | str, max_unavailable: int | str) -> Limits:
     """A percentage of `replicas` rounds up for surge and down for unavailable; both 0 resolves to one unavailable.
 
     Source: `ResolveFenceposts` of the Deployment controller in Kubernetes 1.34.
@@ -34,7 +34,7 @@ def resolve(replicas: int, max_surge: int | str, max_unavailable: int | str) -> 
     unavailable = min(_scaled(max_unavailable, replicas, up=False), replicas)
     if surge == 0 and unavailable == 0:
         unavailable = 1
-    return Amounts(replicas, surge, unavailable)
+    return Limits(replicas, surge, unavailable)
 
 
 def _scaled(value: int | str, total: int, *, up: bool) -> int:

@@ -10,10 +10,10 @@ from tidegate.api.conditions import Reason
 from tidegate.api.foreign import Foreign, Method
 from tidegate.api.probes import Probe
 from tidegate.api.resource import LLMServiceSpec
+from tidegate.core.drain_time.grace import GracePeriod
+from tidegate.core.state.snapshot import Pod
 
 from .finding import Finding, port_number
-from .grace import GracePeriod
-from .model import Pod
 
 Container = Mapping[str, Any]
 FAILS_WHILE_DRAINING: Final = {"/health/drain": ("LiteLLM", ("/health/liveliness", "/health/liveness"))}

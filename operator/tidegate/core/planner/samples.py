@@ -9,13 +9,12 @@ from typing import Any, Final
 
 from tidegate.api import names
 from tidegate.api.conditions import Outcome
-
-from . import times
-from .drain_times import Age, Counted, DrainTimes
-from .estimate.histogram import LONGEST, Sample
-from .grace import in_force
-from .model import DrainRecord, Pod, Reading
-from .view import View
+from tidegate.core.drain_time.drain_times import Age, Counted, DrainTimes
+from tidegate.core.drain_time.grace import in_force
+from tidegate.core.drain_time.histogram import LONGEST, Sample
+from tidegate.core.state import times
+from tidegate.core.state.snapshot import DrainRecord, Pod, Reading
+from tidegate.core.state.view import View
 
 SIGHT_SECONDS: Final = 10.0
 """A pod that was busy, and idle when it was next seen no later than this, was in sight when its drain ended."""
@@ -25,8 +24,8 @@ def lasted(view: View, pod: Pod, record: DrainRecord, kind: Outcome) -> tuple[fl
     """Seconds from withdrawal + propagation to the end of the last request, and whether it was longer than that."""
     if kind is Outcome.NO_WORK:
         return None
-    began = record.since + view.s.spec.drain.propagation_seconds
-    reading = view.s.readings.get(pod.uid)
+    began = record.since + view.snapshot.spec.drain.propagation_seconds
+    reading = view.snapshot.readings.get(pod.uid)
     busy = max(_busy_at(view, pod, record, reading), record.since)
     ended = None
     if reading is not None and reading.state == "sealed":
@@ -34,7 +33,7 @@ def lasted(view: View, pod: Pod, record: DrainRecord, kind: Outcome) -> tuple[fl
     cut = kind is not Outcome.DRAINED or bool(reading is not None and reading.cut)
     if kind is Outcome.EXPIRED and reading is not None and reading.cut and record.deadline is not None:
         # The pod itself ends its requests at that time, whatever was last heard of them.
-        busy = max(busy, record.deadline - view.s.spec.drain.flush_seconds)
+        busy = max(busy, record.deadline - view.snapshot.spec.drain.flush_seconds)
     if cut or ended is None:
         return _seconds(busy - began), True
     if ended <= began or ended - busy <= SIGHT_SECONDS:
@@ -44,7 +43,7 @@ def lasted(view: View, pod: Pod, record: DrainRecord, kind: Outcome) -> tuple[fl
 
 def late(view: View, pod: Pod, record: DrainRecord) -> float | None:
     """Seconds from the withdrawal to the last arrival, 0 if there was none after it."""
-    reading = view.s.readings.get(pod.uid)
+    reading = view.snapshot.readings.get(pod.uid)
     if reading is None or reading.last_arrival_seconds is None or reading.at < record.since:
         return None
     return _seconds(reading.at - reading.last_arrival_seconds - record.since)
@@ -62,7 +61,7 @@ def teardown(pod: Pod) -> Sample | None:
 
 def counted(view: View) -> DrainTimes | None:
     """What is known with the drains that are over; None when none is new, or none may be counted."""
-    s = view.s
+    s = view.snapshot
     if s.drain_times_trouble:
         return None
     fresh = list(_over(view))
@@ -79,16 +78,16 @@ def _ages(view: View) -> dict[str, Age]:
         return {}
     found = {}
     for pod in view.old_pods:
-        said = view.s.readings.get(pod.uid)
+        said = view.snapshot.readings.get(pod.uid)
         if pod.state == names.SERVING and said is not None and said.oldest_seconds and said.oldest_seconds <= LONGEST:
             found[pod.name] = Age(view.target.revision, said.oldest_seconds, said.at)
     return found
 
 
 def _over(view: View) -> Iterator[Counted]:
-    known = frozenset(view.s.drain_times.counted)
+    known = frozenset(view.snapshot.drain_times.counted)
     standing: dict[str, Pod] = {}
-    for pod in view.s.pods:
+    for pod in view.snapshot.pods:
         standing[pod.name] = pod
         outcome = pod.outcome
         if outcome is not None and outcome.drain_seconds is not None and pod.name not in known:
@@ -100,13 +99,13 @@ def _over(view: View) -> Iterator[Counted]:
                 None if last is None else Sample(min(last, LONGEST), False, outcome.at),
                 outcome.outcome == Outcome.EXPIRED,
             )
-    for row in view.s.status.get("pods") or []:
+    for row in view.snapshot.status.get("pods") or []:
         held = standing.get(row["name"])
         lost = held is None or (not held.alive and held.outcome is None)
         since = times.parse(row.get("since"))
         if lost and since is not None and row["name"] not in known:
-            began = since + view.s.spec.drain.propagation_seconds
-            yield Counted(row["name"], Sample(_seconds((_observed(row) or since) - began), True, view.s.now))
+            began = since + view.snapshot.spec.drain.propagation_seconds
+            yield Counted(row["name"], Sample(_seconds((_observed(row) or since) - began), True, view.snapshot.now))
 
 
 def _busy_at(view: View, pod: Pod, record: DrainRecord, reading: Reading | None) -> float:
@@ -114,7 +113,7 @@ def _busy_at(view: View, pod: Pod, record: DrainRecord, reading: Reading | None)
     seen = [record.since]
     if reading is not None and reading.busy_at is not None:
         seen.append(reading.busy_at)
-    for row in view.s.status.get("pods") or []:
+    for row in view.snapshot.status.get("pods") or []:
         if row["name"] == pod.name and row.get("since") == times.short(record.since):
             seen.append(_observed(row) or record.since)
     return max(seen)
