@@ -13,6 +13,7 @@ from tidegate.api import names
 from tidegate.api.conditions import ConditionType, Outcome
 from tidegate.api.errors import ClusterError, Denied, InvalidSpec, Rejected, TemplateRefused
 from tidegate.api.resource import LLMServiceSpec
+from tidegate.api.status import LLMServiceStatus
 from tidegate.cluster import gather, locks
 from tidegate.cluster.drain_times import TROUBLED_SECONDS, DrainTimesKeeper
 from tidegate.cluster.execute import Executor, Told
@@ -123,20 +124,21 @@ class Reconciler:
             spec = memory.parsed(service.get("spec") or {})
         except InvalidSpec as error:
             # Conversations that run go on: what they wait for does not depend on the new spec.
-            document = invalid.status(service, str(error), self._now())
-            self._metrics.refused(key, document)
-            await self._write(service, memory, document)
+            held, generation = LLMServiceStatus.read(service.get("status")), service["metadata"].get("generation", 1)
+            refused = invalid.status(held, generation, str(error), self._now())
+            self._metrics.refused(key, refused)
+            await self._write(service, memory, refused.document())
             self._metrics.achieved(key)
             return None
         decided = plan(await self._snapshot(key, service, spec, memory))
         s = decided.view.snapshot
         self._sessions.forget(key, {p.uid for p in s.pods if p.alive})
         self._sessions.want(key, decided.orders, decided.questions)
-        document = status(decided)
-        self._metrics.saw(key, decided, document)
+        wanted = status(decided)
+        self._metrics.saw(key, decided, wanted)
         if decided.learnt is not None and await self._keep(memory, s, decided.learnt):
             return 0.0
-        wait = await self._report(service, memory, decided, document)
+        wait = await self._report(service, memory, decided, wanted.document())
         if decided.actions and not memory.rests(decided.actions, s.now):
             await self._act(memory, decided)
             self._metrics.achieved(key)

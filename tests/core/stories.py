@@ -15,6 +15,7 @@ from typing import Any
 
 from tidegate.api import names
 from tidegate.api.resource import LLMServiceSpec
+from tidegate.api.status import LLMServiceStatus
 from tidegate.core.drain_time.grace import grace_period
 from tidegate.core.planner import actions as a
 from tidegate.core.planner import revision
@@ -200,6 +201,8 @@ def story(
         "readings": {uids[name]: said for name, said in heard.items() if said is not None},
         "live_service": objects.service(OWNER, parsed), "live_budget": objects.disruption_budget(OWNER, parsed),
     }  # fmt: skip
+    if "status" in fields:
+        fields["status"] = LLMServiceStatus.read(fields["status"])
     return Snapshot(**(known | fields))
 
 

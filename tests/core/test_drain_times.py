@@ -24,6 +24,7 @@ from core.stories import (
     story,
 )
 from core.stories import spec as spec_of
+from tidegate.api.status import LLMServiceStatus
 from tidegate.core.drain_time.drain_term import DAY
 from tidegate.core.drain_time.drain_times import Counted, DrainTimes, Unreadable, load
 from tidegate.core.drain_time.grace import grace_period, in_force
@@ -33,6 +34,7 @@ from tidegate.core.planner.plan import plan
 from tidegate.core.report.status import status
 from tidegate.core.state.snapshot import OutcomeRecord, Pod, Snapshot
 
+SINCE = "2027-01-15T07:59:00Z"
 OLD = several("v1", 3)
 NEW = serving("v2-1")
 SEALED: dict[str, Any] = {"last_arrival_seconds": 70.0, "busy_at": NOW - 3, "idle_since": NOW - 2}
@@ -83,13 +85,21 @@ def test_a_drain_whose_end_nobody_saw_lasted_at_least_until_it_was_last_seen() -
 
 def test_a_successor_goes_by_what_its_predecessor_wrote_into_the_status() -> None:
     pod = draining("v1-1")
-    rows = [{"name": "v1-1", "since": "2027-01-15T07:59:00Z", "observedAt": "2027-01-15T07:59:25Z", "inFlight": 2}]
+    rows = [
+        {
+            "name": "v1-1",
+            "state": "draining",
+            "since": SINCE,
+            "observedAt": "2027-01-15T07:59:25Z",
+            "inFlight": 2,
+        }
+    ]
     reading = says(pod, "sealed", idle_since=NOW - 1)
     s = story("v2", pod, *OLD[1:], NEW, readings={pod.name: reading}, status={"pods": rows})
     found = only(s, a.MarkDrained).outcome
     assert (found.drain_seconds, found.censored) == (25 - PROPAGATION, True)
     # Of another drain of the same pod it says nothing.
-    other = replace(s, status={"pods": [rows[0] | {"since": "2027-01-15T07:50:00Z"}]})
+    other = replace(s, status=LLMServiceStatus.read({"pods": [rows[0] | {"since": "2027-01-15T07:50:00Z"}]}))
     assert only(other, a.MarkDrained).outcome.drain_seconds == 0
 
 
@@ -141,18 +151,24 @@ def test_a_pod_without_work_teaches_nothing() -> None:
 
 
 def test_a_pod_that_vanished_from_its_drain_is_counted_from_the_status() -> None:
-    row = {"name": "v1-1", "since": "2027-01-15T07:59:00Z", "observedAt": "2027-01-15T07:59:25Z", "inFlight": 2}
+    row = {
+        "name": "v1-1",
+        "state": "draining",
+        "since": SINCE,
+        "observedAt": "2027-01-15T07:59:25Z",
+        "inFlight": 2,
+    }
     s = story("v2", *OLD[1:], NEW, status={"pods": [row]})
     found = counted(s)
     assert (found.drains.n, found.drains.censored_n, found.counted) == (1, 1, ("v1-1",))
     assert plan(replace(s, drain_times=found)).learnt is None
-    empty = replace(s, status={"pods": [row | {"inFlight": 0}]})
+    empty = replace(s, status=LLMServiceStatus.read({"pods": [row | {"inFlight": 0}]}))
     (bucket,) = counted(empty).drains.censored
     assert bucket == 0
 
 
 def test_a_draining_pod_that_stands_is_not_counted_yet() -> None:
-    row = {"name": "v1-1", "since": "2027-01-15T07:59:00Z"}
+    row = {"name": "v1-1", "state": "draining", "since": SINCE}
     assert plan(story("v2", draining("v1-1"), *OLD[1:], NEW, status={"pods": [row]})).learnt is None
     assert plan(story("v2", *OLD, NEW, status={"pods": [row]})).learnt is None
 
@@ -288,7 +304,7 @@ def test_a_declared_time_of_nothing_can_grow() -> None:
 
 
 def test_the_status_shows_each_term_with_what_it_rests_on() -> None:
-    document = status(plan(story("v1", *OLD, drain_times=learnt(*[20.0] * 40))))
+    document = status(plan(story("v1", *OLD, drain_times=learnt(*[20.0] * 40)))).document()
     terms = {term["name"]: term for term in document["gracePeriod"]["terms"]}
     assert document["gracePeriod"]["seconds"] == sum(term["seconds"] for term in terms.values())
     assert terms["drain"]["samples"] == 40
@@ -332,7 +348,7 @@ def test_the_page_shows_what_kubectl_describe_shows_of_such_a_service() -> None:
         one = Counted(f"p-{n}", Sample(seconds_, False, NOW), Sample(0.0, False, NOW))
         torn = {f"p-{n - 2}": Sample(4.0, False, NOW)} if n >= 2 else {}
         known = known.add([one], torn, in_force(spec_of(), known, NOW), standing=frozenset())
-    document = status(plan(story("v1", *OLD, drain_times=known)))
+    document = status(plan(story("v1", *OLD, drain_times=known))).document()
     shown = {key: document[key] for key in ("drainTimes", "gracePeriod")}
     lines = [" ".join(line.split()) for line in page().splitlines()]
     first = lines.index("Drain Times:")
@@ -348,17 +364,17 @@ def test_the_page_shows_what_kubectl_describe_shows_of_such_a_service() -> None:
 
 
 def test_a_service_that_counted_nothing_shows_no_drain_times() -> None:
-    assert "drainTimes" not in status(plan(story("v1", *OLD)))
+    assert "drainTimes" not in status(plan(story("v1", *OLD))).document()
 
 
 def test_what_is_learnt_does_not_move_by_time_alone() -> None:
     s = story("v1", *OLD, drain_times=learnt(*[20.0] * 40))
     settled = replace(s, status=status(plan(s)))
-    assert status(plan(replace(settled, now=NOW + 30 * DAY))) == settled.status
+    assert status(plan(replace(settled, now=NOW + 30 * DAY))).document() == settled.status.document()
 
 
 def conditions(s: Snapshot) -> dict[str, str]:
-    return {c["type"]: c["message"] for c in status(plan(s))["conditions"]}
+    return {c["type"]: c["message"] for c in status(plan(s)).document()["conditions"]}
 
 
 def test_budget_truncating_needs_drains_that_spent_their_budget() -> None:

@@ -20,6 +20,7 @@ from core.stories import (
     told,
 )
 from core.test_drain_times import learnt, over
+from tidegate.api.status import LLMServiceStatus
 from tidegate.core.drain_time.drain_times import Age, Counted, DrainTimes, load
 from tidegate.core.drain_time.histogram import Sample
 from tidegate.core.planner import actions as a
@@ -37,7 +38,7 @@ EVEN = learnt(*[float(n) for n in range(1, 101)])
 
 
 def row(s: Snapshot) -> dict[str, Any]:
-    (found,) = status(plan(s))["pods"]
+    (found,) = status(plan(s)).document()["pods"]
     return {key: found.get(key) for key in ("etaSeconds", "etaUpperSeconds")}
 
 
@@ -84,7 +85,7 @@ def test_an_empty_pod_waits_for_its_seal_alone() -> None:
 
 
 def rollout(s: Snapshot) -> dict[str, Any]:
-    found = status(plan(s))["rollout"]
+    found = status(plan(s)).document()["rollout"]
     return {key: found.get(key) for key in ("etaSeconds", "etaUpperSeconds")}
 
 
@@ -160,7 +161,7 @@ def test_the_oldest_request_of_each_pod_counts_until_its_drain_does() -> None:
     assert first is not None
     assert {pod: age.seconds for pod, age in first.ages.items()} == {"v1-2": 200.0, "v1-3": 3.0}
     assert (first.drains.n, first.samples.n, first.samples.censored_n) == (1, 3, 2)
-    shown = status(plan(story("v2", *OLD, drain_times=first)))
+    shown = status(plan(story("v2", *OLD, drain_times=first))).document()
     assert (shown["drainTimes"]["samples"], shown["drainTimes"]["censored"]) == (3, 2)
     assert next(t for t in shown["gracePeriod"]["terms"] if t["name"] == "drain")["seconds"] == 270
     later = first.add([Counted("v1-2", Sample(4.0, False, NOW))], {}, {}, standing=frozenset({"v1-2", "v1-3"}))
@@ -186,7 +187,9 @@ def test_of_many_ages_the_longest_are_kept() -> None:
 
 
 DRIFTING = {"drain": {"grace": {"rollOnDrift": True}}}
-STALE = {"conditions": [{"type": "GracePeriodStale", "status": "True"}]}
+STALE = {"conditions": [{
+    "type": "GracePeriodStale", "status": "True", "reason": "TermsChanged", "message": "", "lastTransitionTime": "",
+}]}  # fmt: skip
 GROWN = learnt(cut=(400.0,))
 
 
@@ -194,12 +197,12 @@ def test_with_roll_on_drift_a_stale_grace_period_makes_a_revision_once_it_is_sai
     s = story("v1", *OLD, spec=DRIFTING, drain_times=GROWN)
     assert told(s) == []
     assert "spec.drain.grace.rollOnDrift" in next(
-        c["message"] for c in status(plan(s))["conditions"] if c["type"] == "GracePeriodStale"
+        c["message"] for c in status(plan(s)).document()["conditions"] if c["type"] == "GracePeriodStale"
     )
-    made = only(replace(s, status=STALE), a.CreateRevision)
+    made = only(replace(s, status=LLMServiceStatus.read(STALE)), a.CreateRevision)
     assert made.source == revision.with_grace(revision.source(s.raw_spec), 405 + 20)
     new = deployment("v1b", 1, source=made.source, grace_seconds=425, created=NOW - 1)
-    rolling = replace(s, status=STALE, deployments=(*s.deployments, new))
+    rolling = replace(s, status=LLMServiceStatus.read(STALE), deployments=(*s.deployments, new))
     assert plan(rolling).view.target == new
 
 

@@ -231,7 +231,7 @@ def test_without_a_foreign_endpoint_none_of_this_is_a_conflict():
 
 def conditions(s: Snapshot) -> dict[str, tuple[str, str]]:
     """Reason and message of what is true beside the three."""
-    found = status(plan(s))["conditions"]
+    found = status(plan(s)).document()["conditions"]
     return {c["type"]: (c["reason"], c["message"]) for c in found[3:]}
 
 
@@ -360,7 +360,7 @@ def test_a_pod_that_cannot_be_undone_is_replaced_and_not_waited_for():
 def test_what_is_unknown_is_said_so_and_never_shown_as_0():
     pod = held()
     document = status(plan(story("v2", pod, *several("v1", 3)[1:], serving("v2-1"),
-        readings={"v1-1": silent(pod)})))  # fmt: skip
+        readings={"v1-1": silent(pod)}))).document()  # fmt: skip
     (row,) = document["pods"]
     assert "inFlight" not in row and "observedAt" in row
     assert "how many requests are in flight is unknown" in document["message"]

@@ -29,12 +29,12 @@ from tidegate.core.state.snapshot import Pod, Snapshot, Trouble
 
 
 def told(s: Snapshot) -> dict[str, Any]:
-    return status(plan(s))
+    return status(plan(s)).document()
 
 
 def after(s: Snapshot, seconds: float = 5.0, **changes: Any) -> Snapshot:
     """The same service later, its status written."""
-    return replace(s, status=told(s), now=s.now + seconds, **changes)
+    return replace(s, status=status(plan(s)), now=s.now + seconds, **changes)
 
 
 MIDDLE = story(
@@ -133,15 +133,15 @@ def test_an_outcome_is_listed_and_counted_once_however_often_the_status_is_writt
     second = after(first)
     third = after(gone(DONE, second))
     for s in (first, second, third):
-        assert [(o["pod"], o["outcome"], o["seconds"], o["cut"]) for o in s.status["outcomes"]] == [
+        assert [(o["pod"], o["outcome"], o["seconds"], o["cut"]) for o in s.status.document()["outcomes"]] == [
             ("v1-1", "Drained", 60, 2)
         ]
-        assert (s.status["rollout"]["drained"], s.status["rollout"]["cut"]) == (1, 2)
+        assert (s.status.document()["rollout"]["drained"], s.status.document()["rollout"]["cut"]) == (1, 2)
 
 
 def test_a_successor_counts_from_the_status_alone():
     successor = after(after(PAID), replica_sets=(), readings={})
-    assert successor.status["rollout"]["drained"] == 1
+    assert successor.status.document()["rollout"]["drained"] == 1
 
 
 def test_the_age_of_the_oldest_request_cut_is_shown():
@@ -160,49 +160,49 @@ def test_a_draining_pod_that_is_gone_without_a_word_has_vanished_once():
     first = after(gone(draining("v1-1"), before))
     second = after(first)
     for s in (first, second):
-        assert [(o["pod"], o["outcome"]) for o in s.status["outcomes"]] == [("v1-1", "Vanished")]
-        assert "cut" not in s.status["outcomes"][0]
-        assert s.status["rollout"]["drained"] == 1
+        assert [(o["pod"], o["outcome"]) for o in s.status.document()["outcomes"]] == [("v1-1", "Vanished")]
+        assert "cut" not in s.status.document()["outcomes"][0]
+        assert s.status.document()["rollout"]["drained"] == 1
 
 
 def test_a_draining_pod_that_terminates_by_another_s_hand_has_vanished_too():
     before = after(MIDDLE)
     deleted = after(replace(before, pods=(going(draining("v1-1")), *MIDDLE.pods[1:])))
-    assert [(o["pod"], o["outcome"]) for o in deleted.status["outcomes"]] == [("v1-1", "Vanished")]
+    assert [(o["pod"], o["outcome"]) for o in deleted.status.document()["outcomes"]] == [("v1-1", "Vanished")]
 
 
 def test_a_pod_let_go_by_breaking_the_glass_is_released_and_not_vanished():
     before = after(MIDDLE)
     freed = replace(going(draining("v1-1")), release="node is on fire")
     s = after(replace(before, pods=(freed, *MIDDLE.pods[1:])))
-    assert [(o["pod"], o["outcome"]) for o in s.status["outcomes"]] == [("v1-1", "Released")]
+    assert [(o["pod"], o["outcome"]) for o in s.status.document()["outcomes"]] == [("v1-1", "Released")]
 
 
 def test_only_the_last_outcomes_are_kept_and_one_that_fell_out_is_not_counted_again():
     pods = [drained(f"v1-{n:02}", at=-100 + n) for n in range(13)]
     s = after(story("v2", *pods, *several("v2", 3)))
-    assert [o["pod"] for o in s.status["outcomes"]] == [f"v1-{n:02}" for n in range(3, 13)]
-    assert s.status["rollout"]["drained"] == 13
-    again = after(s).status
+    assert [o["pod"] for o in s.status.document()["outcomes"]] == [f"v1-{n:02}" for n in range(3, 13)]
+    assert s.status.document()["rollout"]["drained"] == 13
+    again = after(s).status.document()
     assert len(again["outcomes"]) == KEPT_OUTCOMES and again["rollout"]["drained"] == 13
 
 
 def test_drains_by_scaling_are_listed_and_not_counted_to_the_rollout():
     s = after(story("v1", drained("v1-3", reason="ScaleIn"), *several("v1", 2), spec={"replicas": 2}))
-    assert len(s.status["outcomes"]) == 1 and s.status["rollout"]["drained"] == 0
+    assert len(s.status.document()["outcomes"]) == 1 and s.status.document()["rollout"]["drained"] == 0
 
 
 def test_a_rollout_begins_when_its_revision_is_new_and_ends_when_the_last_old_pod_is_gone():
     old = story("v1", *several("v1", 3), status={"targetRevision": "chat-v1", "rollout": {"finishedAt": "long ago"}})
     begun = after(replace(story("v2", *several("v1", 3), serving("v2-1")), status=after(old).status), 100)
-    assert begun.status["rollout"]["startedAt"] == times.text(NOW)
-    assert "finishedAt" not in begun.status["rollout"]
+    assert begun.status.document()["rollout"]["startedAt"] == times.text(NOW)
+    assert "finishedAt" not in begun.status.document()["rollout"]
     last = replace(begun, pods=tuple(several("v2", 3)), deployments=(deployment("v1", 0), deployment("v2", 3)))
     ended = after(last)
-    assert ended.status["rollout"]["finishedAt"] == times.text(NOW + 100)
-    assert ended.status["rollout"]["seconds"] == 100
+    assert ended.status.document()["rollout"]["finishedAt"] == times.text(NOW + 100)
+    assert ended.status.document()["rollout"]["seconds"] == 100
     # Later losses and scaling do not open it again.
-    assert after(replace(ended, pods=tuple(several("v2", 2)))).status["rollout"] == ended.status["rollout"]
+    assert after(replace(ended, pods=tuple(several("v2", 2)))).status.rollout == ended.status.rollout
 
 
 def test_a_first_rollout_is_dated_from_the_creation_of_its_deployment():

@@ -24,6 +24,7 @@ from core.stories import (
     unready,
     waiting,
 )
+from tidegate.api.status import LLMServiceStatus
 from tidegate.core.planner.plan import plan
 from tidegate.core.report import invalid
 from tidegate.core.report.status import status
@@ -43,7 +44,7 @@ THREE = ["Ready", "Reconciling", "Stalled"]
 
 def conditions(s: Snapshot) -> dict[str, tuple[str, str, str]]:
     """Status, reason and message by type."""
-    return {c["type"]: (c["status"], c["reason"], c["message"]) for c in status(plan(s))["conditions"]}
+    return {c["type"]: (c["status"], c["reason"], c["message"]) for c in status(plan(s)).document()["conditions"]}
 
 
 def verdict(s: Snapshot) -> list[tuple[str, str]]:
@@ -108,12 +109,12 @@ def test_the_transition_time_moves_only_when_the_status_of_the_condition_flips()
     first = story("v1", *OLD)
     early = replace(first, status=status(plan(first)))
     later = replace(story("v2", *OLD, starting("v2-1")), status=early.status, now=NOW + 50)
-    found = {c["type"]: c for c in status(plan(later))["conditions"]}
+    found = {c["type"]: c for c in status(plan(later)).document()["conditions"]}
     assert found["Ready"]["reason"] == "RollingOut"
     assert found["Ready"]["lastTransitionTime"] == times.short(NOW)
     assert found["Reconciling"]["lastTransitionTime"] == times.short(NOW + 50)
     again = replace(later, status=status(plan(later)), now=NOW + 90, generation=3)
-    kept = {c["type"]: c for c in status(plan(again))["conditions"]}
+    kept = {c["type"]: c for c in status(plan(again)).document()["conditions"]}
     assert kept["Reconciling"]["lastTransitionTime"] == times.short(NOW + 50)
     assert {c["observedGeneration"] for c in kept.values()} == {3}
 
@@ -121,7 +122,7 @@ def test_the_transition_time_moves_only_when_the_status_of_the_condition_flips()
 def test_in_steady_state_the_status_is_the_same_at_any_time():
     first = story("v1", *OLD, status=LOST)
     settled = replace(first, status=status(plan(first)))
-    assert status(plan(replace(settled, now=NOW + 5000))) == settled.status
+    assert status(plan(replace(settled, now=NOW + 5000))).document() == settled.status.document()
 
 
 OWN_PROBE = {"template": {"spec": {"containers": [container("v1", readinessProbe={"tcpSocket": {"port": 8000}})]}}}
@@ -202,8 +203,8 @@ def test_the_time_of_a_pod_that_waits_for_a_drain_has_not_begun():
     found = story("v2", *OLD[1:], waits, spec=first)
     # The scheduler may take a while to see the free place: since the drain's end that, too, is its own time.
     ended = {"outcomes": [{"pod": "v1-1", "outcome": "Drained", "seconds": 400, "at": times.text(NOW - 40)}]}
-    assert stalled(replace(found, status=ended)) == ""
-    assert stalled(replace(found, status=ended, now=NOW + 30)) == LATE
+    assert stalled(replace(found, status=LLMServiceStatus.read(ended))) == ""
+    assert stalled(replace(found, status=LLMServiceStatus.read(ended), now=NOW + 30)) == LATE
     assert stalled(found) == LATE
     assert "finds no node after 60 s (spec.rollout.progressDeadlineSeconds): 0/3 nodes" in message(found)
     up = unready("v2-1", created=NOW - 500, scheduled=NOW - 10)
@@ -218,7 +219,9 @@ def test_a_pod_for_which_another_one_makes_room_does_not_lack_capacity():
     assert stalled(story("v2", draining("v1-1"), *second)) == ""
     assert stalled(story("v2", *second)) == "NoSpareCapacity"
     # It is gone, and the scheduler has not tried again yet: teardown and its longest backoff are waited for.
-    just = story("v2", *second, status={"outcomes": [{"pod": "v1-1", "at": times.text(NOW - 15)}]})
+    just = story(
+        "v2", *second, status={"outcomes": [{"pod": "v1-1", "outcome": "Drained", "at": times.text(NOW - 15)}]}
+    )
     assert stalled(just) == ""
     assert plan(just).requeue_after == pytest.approx(5, abs=0.1)
     assert stalled(replace(just, now=NOW + 5)) == "NoSpareCapacity"
@@ -230,7 +233,7 @@ def test_a_rollout_is_not_over_before_its_last_pod_counts():
     s = story("v2", *several("v2", 2), fresh, spec=STEADY)
     assert conditions(s)["Reconciling"][:2] == ("True", "ScalingOut")
     assert "Waiting for pod v2-3 to stay Ready for minReadySeconds (20 s)" in message(s)
-    assert status(plan(s))["phase"] != "Ready"
+    assert status(plan(s)).document()["phase"] != "Ready"
     whole = story("v2", *several("v2", 2), replace(fresh, ready_since=NOW - 20), spec=STEADY)
     assert conditions(whole)["Reconciling"][:2] == ("False", "AsDesired")
 
@@ -254,7 +257,7 @@ def test_a_held_scale_in_is_undone_by_scaling_out_and_no_rollout_stops():
 
 
 def message(s: Snapshot) -> str:
-    return str(status(plan(s))["message"])
+    return str(status(plan(s)).document()["message"])
 
 
 def test_the_message_of_a_rollout_says_who_drains_what_it_holds_until_when_and_what_is_next():
@@ -356,14 +359,14 @@ def test_all_conflicts_of_a_template_are_in_one_message():
     assert "hostNetwork" in message(story("v1", spec=both)) and "restartPolicy" in message(story("v1", spec=both))
 
 
-def held(status_before: dict[str, Any] | None) -> dict[str, Any]:
-    """An object whose spec cannot be read."""
-    return {"metadata": {"name": "chat", "generation": 7}, "status": status_before}
+def refused(status_before: dict[str, Any] | None, message: str, now: float) -> dict[str, Any]:
+    """The status of an object whose spec cannot be read."""
+    return invalid.status(LLMServiceStatus.read(status_before), 7, message, now).document()
 
 
 def test_a_spec_that_cannot_be_read_keeps_what_is_known_and_says_what_to_mend():
-    whole = status(plan(story("v1", *OLD)))
-    found = invalid.status(held(whole), "spec.port: is missing; name the port", NOW + 60)
+    whole = status(plan(story("v1", *OLD))).document()
+    found = refused(whole, "spec.port: is missing; name the port", NOW + 60)
     assert (found["observedGeneration"], found["phase"]) == (7, "Stalled")
     assert found["message"] == "spec.port: is missing; name the port. Nothing is changed until then"
     assert (found["serving"], found["targetRevision"]) == (3, "chat-v1")
@@ -373,11 +376,11 @@ def test_a_spec_that_cannot_be_read_keeps_what_is_known_and_says_what_to_mend():
     }  # fmt: skip
     assert rows["Ready"]["lastTransitionTime"] == times.short(NOW)
     assert rows["Stalled"]["lastTransitionTime"] == times.short(NOW + 60)
-    assert invalid.status(held(found), "spec.port: is missing; name the port", NOW + 99) == found
+    assert refused(found, "spec.port: is missing; name the port", NOW + 99) == found
 
 
 def test_a_first_status_of_a_spec_that_cannot_be_read_is_not_ready():
-    rows = invalid.status(held(None), "no", NOW)["conditions"]
+    rows = refused(None, "no", NOW)["conditions"]
     assert [(c["type"], c["status"], c["reason"]) for c in rows] == [
         ("Ready", "False", "InvalidSpec"), ("Reconciling", "False", "InvalidSpec"), ("Stalled", "True", "InvalidSpec"),
     ]  # fmt: skip

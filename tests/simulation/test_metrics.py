@@ -295,7 +295,7 @@ def test_words_of_strangers_become_one_series(world: World) -> None:
     world.start_operator()
     world.settle()
     world.run(1)
-    assert value(world, "drains_total", outcome="Drained", reason="Other") == 1
+    assert value(world, "drains_total", outcome="Drained", reason="Manual") == 1
 
 
 def test_a_service_whose_writes_are_refused_is_shown_to_fail_until_they_are_not(world: World) -> None:

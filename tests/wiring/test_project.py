@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.api import names
+from tidegate.api.conditions import DrainReason, Outcome
 from tidegate.cluster import project
 from tidegate.cluster.port import PODS
 from tidegate.core.state.snapshot import DrainRecord, OutcomeRecord
@@ -42,7 +43,7 @@ def raw(**annotations: str) -> dict[str, Any]:
 
 
 @given(st.builds(
-    DrainRecord, id=TEXTS.filter(bool), instance=st.none() | TEXTS, reason=TEXTS, since=MOMENTS,
+    DrainRecord, id=TEXTS.filter(bool), instance=st.none() | TEXTS, reason=st.sampled_from(DrainReason), since=MOMENTS,
     deadline=st.none() | MOMENTS, budget=st.none() | st.integers(1, 10**6).map(float),
 ))  # fmt: skip
 def test_a_drain_record_is_read_as_it_was_written(record: DrainRecord):
@@ -50,8 +51,9 @@ def test_a_drain_record_is_read_as_it_was_written(record: DrainRecord):
 
 
 @given(st.builds(
-    OutcomeRecord, outcome=TEXTS.filter(bool), seconds=MOMENTS, cut=st.none() | st.integers(0, 99),
-    oldest_cut_seconds=st.none() | MOMENTS, at=MOMENTS, reason=TEXTS,
+    OutcomeRecord, outcome=st.sampled_from(Outcome), seconds=MOMENTS, cut=st.none() | st.integers(0, 99),
+    oldest_cut_seconds=st.none() | MOMENTS, at=MOMENTS,
+    reason=st.sampled_from(DrainReason),
 ))  # fmt: skip
 def test_an_outcome_is_read_as_it_was_written(record: OutcomeRecord):
     assert project.pod(raw(outcome=project.outcome_text(record))).outcome == record
@@ -64,11 +66,18 @@ SOUND = {"id": "a", "instance": "i", "reason": "Rollout", "since": DAY, "deadlin
     "text",
     ["", "{", "[]", "null", "7", json.dumps(SOUND | {"id": ""}), json.dumps(SOUND | {"since": "yesterday"}),
         json.dumps(SOUND | {"since": "2026-11-29T20:00:00"}), json.dumps(SOUND | {"since": None}),
-        json.dumps({"outcome": "Drained"}), json.dumps({"outcome": "", "at": DAY})],
+        json.dumps({"outcome": "Drained"}), json.dumps({"outcome": "", "at": DAY}),
+        json.dumps({"outcome": "Levitated", "at": DAY}), json.dumps({"outcome": ["Drained"], "at": DAY})],
 )  # fmt: skip
 def test_an_annotation_that_cannot_be_read_is_absent(text: str):
     pod = project.pod(raw(drain=text, outcome=text))
     assert (pod.drain, pod.outcome) == (None, None)
+
+
+@pytest.mark.parametrize("reason", ["Whim", 7, ["Rollout"], {}, None])
+def test_a_reason_that_is_not_ours_is_somebody_s_own(reason: object):
+    drain = project.pod(raw(drain=json.dumps(SOUND | {"reason": reason}))).drain
+    assert drain is not None and drain.reason is DrainReason.MANUAL
 
 
 def test_a_drain_with_rubbish_beside_what_is_needed_is_read():

@@ -6,9 +6,11 @@ refuse the words of a newer operator. Absent means not known (yet), never zero.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import copy
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Self
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from tidegate.api.conditions import (
     ConditionStatus,
@@ -210,6 +212,52 @@ class LLMServiceStatus(Model):
     conditions: Annotated[tuple[Condition, ...], _map_by("type")] = ()
     """Conditions."""
 
+    @classmethod
+    def read(cls, stored: object) -> Self:
+        """The status of a stored object, as much of it as can be read; `NO_STATUS` where there is none.
+
+        A row that somebody damaged by hand, or that a newer operator wrote in words not known here, is left out: the
+        operator computes the rest again from the cluster, and goes on.
+        """
+        kept = copy.deepcopy(dict(stored)) if isinstance(stored, Mapping) else {}
+        while True:
+            try:
+                return cls.model_validate(_LEAST | {key: value for key, value in kept.items() if value is not None})
+            except ValidationError as error:
+                for place in sorted({_unreadable(e["type"], e["loc"]) for e in error.errors()}, key=_from_the_end):
+                    _remove(kept, place)
+
+    def condition(self, kind: ConditionType) -> Condition | None:
+        """The condition of this type, if it is there."""
+        return next((c for c in self.conditions if c.type is kind), None)
+
     def document(self) -> dict[str, Any]:
         """The status as JSON, without what is not known."""
-        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_unset=True)
+
+
+_LEAST: Final = {"observedGeneration": 0, "phase": Phase.PENDING}
+NO_STATUS: Final = LLMServiceStatus(observed_generation=0, phase=Phase.PENDING)
+"""Of a service for which no operator has written one yet."""
+
+_Place = tuple[int | str, ...]
+
+
+def _unreadable(kind: str, place: _Place) -> _Place:
+    """What to leave out for an error at `place`: the whole row of a list, else the field, or its holder if missing."""
+    rows = [depth for depth, part in enumerate(place) if isinstance(part, int)]
+    if rows:
+        return place[: rows[-1] + 1]
+    return place[:-1] if kind == "missing" and len(place) > 1 else place
+
+
+def _from_the_end(place: _Place) -> tuple[int, ...]:
+    # Rows are removed from the end of a list on, so that the indices before them stay true.
+    return tuple(-part for part in place if isinstance(part, int))
+
+
+def _remove(document: dict[str, Any], place: _Place) -> None:
+    held: Any = document
+    for part in place[:-1]:
+        held = held[part]
+    del held[place[-1]]

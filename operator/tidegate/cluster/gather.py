@@ -6,6 +6,7 @@ from typing import Any
 
 from tidegate.api import names
 from tidegate.api.resource import LLMServiceSpec
+from tidegate.api.status import LLMServiceStatus
 from tidegate.core.planner import revision
 from tidegate.core.render import objects
 from tidegate.core.state.snapshot import Conflict, Deployment, Pod, ReplicaSet, Snapshot
@@ -43,7 +44,7 @@ def snapshot(
         raw_spec=service.get("spec") or {},
         spec=spec,
         annotations=meta.get("annotations") or {},
-        status=service.get("status") or {},
+        status=LLMServiceStatus.read(service.get("status")),
         deployments=children.deployments,
         replica_sets=children.replica_sets,
         pods=children.pods,

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidegate.api import names
+from tidegate.api.conditions import DrainReason, Outcome
 from tidegate.core.state import times
 from tidegate.core.state.snapshot import ContainerStatus, Deployment, DrainRecord, OutcomeRecord, Pod, ReplicaSet
 
@@ -115,12 +116,18 @@ def _drain(text: object) -> DrainRecord | None:
     return DrainRecord(
         id=str(value["id"]),
         instance=value["instance"] if isinstance(value.get("instance"), str) else None,
-        reason=str(value.get("reason", "")),
+        reason=_reason(value),
         since=since,
         deadline=times.parse(value.get("deadline")),
         budget=_number(budget),
         raw=str(text),
     )
+
+
+def _reason(value: Raw) -> DrainReason:
+    """Annotations can be written by anybody: a word that is not ours is somebody's own."""
+    word = value.get("reason")
+    return next((reason for reason in DrainReason if reason == word), DrainReason.MANUAL)
 
 
 def _number(value: object) -> float | None:
@@ -145,15 +152,16 @@ def drain_text(record: DrainRecord) -> str:
 def _outcome(text: object) -> OutcomeRecord | None:
     value = _json(text)
     at = times.parse(value.get("at"))
-    if not value.get("outcome") or at is None:
+    ended = next((outcome for outcome in Outcome if outcome == value.get("outcome")), None)
+    if ended is None or at is None:
         return None
     return OutcomeRecord(
-        outcome=str(value["outcome"]),
+        outcome=ended,
         seconds=_number(value.get("seconds")) or 0.0,
         cut=None if (cut := _number(value.get("cut"))) is None else int(cut),
         oldest_cut_seconds=_number(value.get("oldestCutSeconds")),
         at=at,
-        reason=str(value.get("reason", "")),
+        reason=_reason(value),
         drain_seconds=_number(value.get("drainSeconds")),
         censored=value.get("censored") is True,
         late_seconds=_number(value.get("lateSeconds")),

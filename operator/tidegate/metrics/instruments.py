@@ -5,9 +5,9 @@ so one that a predecessor has reported is not counted again.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.core import GaugeMetricFamily
@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 
 from tidegate import __version__
 from tidegate.api.conditions import DrainReason, Outcome
+from tidegate.api.status import LLMServiceStatus
 from tidegate.core.planner.plan import Plan
 from tidegate.core.report.status import new_outcomes
 from tidegate.core.state import times
@@ -26,8 +27,6 @@ from .services import SERVICE, ServiceRow, Services, pod_rows
 _DRAIN_BUCKETS: Final = (1, 2.5, 5, 10, 20, 30, 60, 90, 120, 180, 300, 600, 900, 1800, 3600)
 _ARRIVAL_BUCKETS: Final = (0, 0.5, 1, 2, 3, 5, 10, 20, 30, 60, 120)
 _PASS_BUCKETS: Final = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 30)
-OTHER: Final = "Other"
-"""Stands for a word that is not ours: annotations can be written by anybody, and series have to stay bounded."""
 
 
 class Metrics:
@@ -136,7 +135,7 @@ class Metrics:
         """A pass over service `key` did all there was to do; one that only leaves a failing action alone does not."""
         self._failing.pop(key, None)
 
-    def saw(self, key: str, decided: Plan, document: Mapping[str, Any]) -> None:
+    def saw(self, key: str, decided: Plan, status: LLMServiceStatus) -> None:
         """A pass over service `key` has this plan and wants this status."""
         s = decided.view.snapshot
         row = self._services.rows.get(key)
@@ -147,15 +146,15 @@ class Metrics:
         for name, outcome in self._pending.get(key, {}).items():
             if name not in fresh:
                 self._count(s.namespace, s.name, outcome)
-                last[_word(outcome.outcome, Outcome)] = outcome.at
+                last[outcome.outcome] = outcome.at
         self._pending[key] = fresh
-        self._services.rows[key] = ServiceRow(s.namespace, s.name, s.spec.replicas, pod_rows(s), document, last, s.now)
+        self._services.rows[key] = ServiceRow(s.namespace, s.name, s.spec.replicas, pod_rows(s), status, last, s.now)
 
-    def refused(self, key: str, document: Mapping[str, Any]) -> None:
+    def refused(self, key: str, status: LLMServiceStatus) -> None:
         """Service `key` has a spec that no plan can be made of; its pods are as they were last seen."""
         namespace, name = key.split("/", 1)
-        row = self._services.rows.get(key) or ServiceRow(namespace, name, None, (), {}, _last(document), self._now())
-        self._services.rows[key] = replace(row, status=document)
+        row = self._services.rows.get(key) or ServiceRow(namespace, name, None, (), status, _last(status), self._now())
+        self._services.rows[key] = replace(row, status=status)
 
     def forget(self, key: str) -> None:
         """Service `key` is gone, and its series with it."""
@@ -177,7 +176,7 @@ class Metrics:
                 self._drains.labels(namespace, name, outcome, reason)
 
     def _count(self, namespace: str, name: str, ended: OutcomeRecord) -> None:
-        outcome, reason = _word(ended.outcome, Outcome), _word(ended.reason, DrainReason)
+        outcome, reason = ended.outcome, ended.reason
         self._drains.labels(namespace, name, outcome, reason).inc()
         self._drain_seconds.labels(namespace, name, outcome).observe(ended.seconds)
         if ended.late_seconds is not None:
@@ -200,14 +199,9 @@ class _Failing(Collector):
         yield family
 
 
-def _last(status: Mapping[str, Any]) -> dict[str, float]:
+def _last(status: LLMServiceStatus) -> dict[str, float]:
     """When a drain last ended so, by the outcomes that the status lists."""
     found: dict[str, float] = {}
-    for row in status.get("outcomes") or ():
-        outcome = _word(str(row.get("outcome")), Outcome)
-        found[outcome] = max(found.get(outcome, 0.0), times.parse(row.get("at")) or 0.0)
+    for row in status.outcomes:
+        found[row.outcome] = max(found.get(row.outcome, 0.0), times.parse(row.at) or 0.0)
     return found
-
-
-def _word(text: str, known: Iterable[str]) -> str:
-    return str(text) if text in set(known) else OTHER

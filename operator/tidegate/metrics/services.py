@@ -6,21 +6,20 @@ frozen rows. So a scrape asks no pod and no API server, and a deleted service ta
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from tidegate.api import names
 from tidegate.api.conditions import ConditionStatus, Phase
+from tidegate.api.status import LLMServiceStatus, PodStatus, RolloutStatus
 from tidegate.core.state import times
 from tidegate.core.state.snapshot import Pod, Snapshot
 
 POD_STATES: Final = ("serving", "unready", names.DRAINING, names.DRAINED, "terminating")
 SERVICE: Final = ("namespace", "service")
 _POD: Final = (*SERVICE, "pod")
-_ETAS: Final = {"likely": "etaSeconds", "upper": "etaUpperSeconds"}
-_ESTIMATES: Final = {"p50": "p50Seconds", "p90": "p90Seconds", "p99": "p99Seconds", "p99Upper": "p99UpperSeconds"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class ServiceRow:
     name: str
     replicas: int | None
     pods: tuple[PodRow, ...]
-    status: Mapping[str, Any]
+    status: LLMServiceStatus
     last: Mapping[str, float]
     at: float
 
@@ -105,8 +104,8 @@ class Services(Collector):
             _drain_times(sheet, row)
             for pod in row.pods:
                 _pod(sheet, row, pod)
-            for draining in row.status.get("pods") or ():
-                _eta(sheet, "drain", (row.namespace, row.name, draining["name"]), draining, row.at)
+            for draining in row.status.pods:
+                _eta(sheet, "drain", (row.namespace, row.name, draining.name), draining, row.at)
         yield from sheet.families.values()
 
 
@@ -162,10 +161,10 @@ _FAMILIES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
 def _service(sheet: _Sheet, row: ServiceRow) -> None:
     key = (row.namespace, row.name)
     for phase in Phase:
-        sheet.add("service_phase", (*key, phase), row.status.get("phase") == phase)
-    for condition in row.status.get("conditions") or ():
-        labels = (*key, condition["type"], condition["reason"])
-        sheet.add("service_condition", labels, condition["status"] == ConditionStatus.TRUE)
+        sheet.add("service_phase", (*key, phase), row.status.phase is phase)
+    for condition in row.status.conditions:
+        labels = (*key, condition.type, condition.reason)
+        sheet.add("service_condition", labels, condition.status is ConditionStatus.TRUE)
     sheet.add("service_replicas", key, row.replicas)
     for state in POD_STATES:
         sheet.add("pods", (*key, state), sum(pod.state == state for pod in row.pods))
@@ -175,39 +174,40 @@ def _service(sheet: _Sheet, row: ServiceRow) -> None:
 
 def _rollout(sheet: _Sheet, row: ServiceRow, now: float) -> None:
     key = (row.namespace, row.name)
-    rollout: Mapping[str, Any] = row.status.get("rollout") or {}
-    started = times.parse(rollout.get("startedAt"))
-    if started is None:
+    rollout = row.status.rollout
+    started = None if rollout is None else times.parse(rollout.started_at)
+    if rollout is None or started is None:
         return
-    running = not rollout.get("finishedAt")
+    running = rollout.finished_at is None
     sheet.add("rollout_running", key, running)
-    sheet.add("rollout_seconds", key, now - started if running else rollout.get("seconds"))
-    sheet.add("rollout_bound_seconds", key, rollout.get("boundSeconds"))
+    sheet.add("rollout_seconds", key, now - started if running else rollout.seconds)
+    sheet.add("rollout_bound_seconds", key, rollout.bound_seconds)
     _eta(sheet, "rollout", key, rollout, row.at)
-    sheet.add("rollout_drained_pods", key, rollout.get("drained"))
-    sheet.add("rollout_cut_requests", key, rollout.get("cut"))
+    sheet.add("rollout_drained_pods", key, rollout.drained)
+    sheet.add("rollout_cut_requests", key, rollout.cut)
 
 
 def _drain_times(sheet: _Sheet, row: ServiceRow) -> None:
     key = (row.namespace, row.name)
-    estimates: Mapping[str, Any] = row.status.get("drainTimes") or {}
-    for name, field in _ESTIMATES.items():
-        sheet.add("drain_estimate_seconds", (*key, name), estimates.get(field))
-    sheet.add("drain_estimate_samples", key, estimates.get("samples"))
-    sheet.add("drain_estimate_censored_samples", key, estimates.get("censored"))
-    grace: Mapping[str, Any] = row.status.get("gracePeriod") or {}
-    sheet.add("grace_period_seconds", key, grace.get("seconds"))
-    for term in grace.get("terms") or ():
-        sheet.add("grace_period_term_seconds", (*key, term["name"], term["source"]), term["seconds"])
-        if term["name"] == "drain":
-            sheet.add("drain_estimate_covers_ratio", key, term.get("covers"))
+    if (known := row.status.drain_times) is not None:
+        estimates = {"p50": known.p50_seconds, "p90": known.p90_seconds, "p99": known.p99_seconds}
+        for name, seconds in (estimates | {"p99Upper": known.p99_upper_seconds}).items():
+            sheet.add("drain_estimate_seconds", (*key, name), seconds)
+        sheet.add("drain_estimate_samples", key, known.samples)
+        sheet.add("drain_estimate_censored_samples", key, known.censored)
+    if (grace := row.status.grace_period) is not None:
+        sheet.add("grace_period_seconds", key, grace.seconds)
+        for term in grace.terms:
+            sheet.add("grace_period_term_seconds", (*key, term.name, term.source), term.seconds)
+            if term.name == "drain":
+                sheet.add("drain_estimate_covers_ratio", key, term.covers)
 
 
-def _eta(sheet: _Sheet, what: str, key: tuple[str, ...], promised: Mapping[str, Any], at: float) -> None:
+def _eta(sheet: _Sheet, what: str, key: tuple[str, ...], promised: PodStatus | RolloutStatus, at: float) -> None:
     """As a time, since a number of seconds from now would be wrong by the age of the pass that told it."""
-    for name, field in _ETAS.items():
-        if promised.get(field) is not None:
-            sheet.add(f"{what}_eta_timestamp_seconds", (*key, name), at + promised[field])
+    for name, seconds in (("likely", promised.eta_seconds), ("upper", promised.eta_upper_seconds)):
+        if seconds is not None:
+            sheet.add(f"{what}_eta_timestamp_seconds", (*key, name), at + seconds)
 
 
 def _pod(sheet: _Sheet, row: ServiceRow, pod: PodRow) -> None:

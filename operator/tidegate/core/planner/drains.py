@@ -94,7 +94,7 @@ def order(view: View, pod: Pod, record: DrainRecord, *, undo: bool) -> DrainOrde
 def outcome(view: View, pod: Pod, record: DrainRecord) -> OutcomeRecord | None:
     """How the drain ended and what it tells of drain times, or None while it runs."""
     ended = _how(view, pod, record)
-    told = None if ended is None else samples.lasted(view, pod, record, Outcome(ended.outcome))
+    told = None if ended is None else samples.lasted(view, pod, record, ended.outcome)
     if ended is None or told is None:
         return ended
     seconds, censored = told

@@ -59,10 +59,8 @@ def _with_grace(s: Snapshot, source: str, target: Deployment | None) -> tuple[st
     whole = len(alive) == s.spec.replicas and all(
         p.revision == target.revision and p.state == names.SERVING and p.ready for p in alive
     )
-    said = any(
-        c.get("type") == ConditionType.GRACE_PERIOD_STALE and c.get("status") == ConditionStatus.TRUE
-        for c in s.status.get("conditions") or []
-    )
+    stale = s.status.condition(ConditionType.GRACE_PERIOD_STALE)
+    said = stale is not None and stale.status is ConditionStatus.TRUE
     if whole and not others and said and not s.spec.rollout.paused and grace.drifted_from(target.grace_seconds):
         return fresh, None
     return target.source, target

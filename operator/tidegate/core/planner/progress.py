@@ -13,9 +13,9 @@ from tidegate.core.state.view import View, by_age, failure
 
 def was_complete(view: View) -> bool:
     """Whether this revision has stood whole before: what happens then is a loss, not a rollout that fails."""
-    rollout = view.snapshot.status.get("rollout") or {}
-    same = view.target is not None and view.snapshot.status.get("targetRevision") == view.target.name
-    return same and bool(rollout.get("finishedAt"))
+    status = view.snapshot.status
+    same = view.target is not None and status.target_revision == view.target.name
+    return same and status.rollout is not None and status.rollout.finished_at is not None
 
 
 def late(view: View) -> Pod | None:

@@ -4,11 +4,12 @@ A drain is counted before its pod can be gone: its samples stand in the pod's an
 that vanished in the status. So a successor finds whatever its predecessor did not come to count.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 from tidegate.api import names
 from tidegate.api.conditions import Outcome
+from tidegate.api.status import PodStatus
 from tidegate.core.drain_time.drain_times import Age, Counted, DrainTimes
 from tidegate.core.drain_time.grace import in_force
 from tidegate.core.drain_time.histogram import LONGEST, Sample
@@ -67,7 +68,7 @@ def counted(view: View) -> DrainTimes | None:
     fresh = list(_over(view))
     if not fresh:
         return None
-    standing = frozenset(p.name for p in s.pods) | {row["name"] for row in s.status.get("pods") or []}
+    standing = frozenset(p.name for p in s.pods) | {row.name for row in s.status.pods}
     previous = in_force(s.spec, s.drain_times, max(one.drain.at for one in fresh))
     return s.drain_times.add(fresh, s.teardowns, previous, standing=standing).waiting(_ages(view), standing)
 
@@ -99,13 +100,13 @@ def _over(view: View) -> Iterator[Counted]:
                 None if last is None else Sample(min(last, LONGEST), False, outcome.at),
                 outcome.outcome == Outcome.EXPIRED,
             )
-    for row in view.snapshot.status.get("pods") or []:
-        held = standing.get(row["name"])
+    for row in view.snapshot.status.pods:
+        held = standing.get(row.name)
         lost = held is None or (not held.alive and held.outcome is None)
-        since = times.parse(row.get("since"))
-        if lost and since is not None and row["name"] not in known:
+        since = times.parse(row.since)
+        if lost and since is not None and row.name not in known:
             began = since + view.snapshot.spec.drain.propagation_seconds
-            yield Counted(row["name"], Sample(_seconds((_observed(row) or since) - began), True, view.snapshot.now))
+            yield Counted(row.name, Sample(_seconds((_observed(row) or since) - began), True, view.snapshot.now))
 
 
 def _busy_at(view: View, pod: Pod, record: DrainRecord, reading: Reading | None) -> float:
@@ -113,14 +114,14 @@ def _busy_at(view: View, pod: Pod, record: DrainRecord, reading: Reading | None)
     seen = [record.since]
     if reading is not None and reading.busy_at is not None:
         seen.append(reading.busy_at)
-    for row in view.snapshot.status.get("pods") or []:
-        if row["name"] == pod.name and row.get("since") == times.short(record.since):
+    for row in view.snapshot.status.pods:
+        if row.name == pod.name and row.since == times.short(record.since):
             seen.append(_observed(row) or record.since)
     return max(seen)
 
 
-def _observed(row: Mapping[str, Any]) -> float | None:
-    return times.parse(row.get("observedAt")) if row.get("inFlight") else None
+def _observed(row: PodStatus) -> float | None:
+    return times.parse(row.observed_at) if row.in_flight else None
 
 
 def _seconds(value: float) -> float:

@@ -1,47 +1,48 @@
 """The status of an LLMService whose spec cannot be read: nothing is touched, and it says what to mend."""
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TypeVar
 
 from tidegate.api.conditions import ConditionStatus, ConditionType, Phase, Reason
+from tidegate.api.status import Condition, LLMServiceStatus, PodStatus, RolloutStatus
 from tidegate.core.state import times
 
+_Row = TypeVar("_Row", PodStatus, RolloutStatus)
 
-def status(service: Mapping[str, Any], message: str, now: float) -> dict[str, Any]:
+
+def status(held: LLMServiceStatus, generation: int, message: str, now: float) -> LLMServiceStatus:
     """The status held, with InvalidSpec in front; pods stay as they are, and nothing is promised of them any more."""
-    held = dict(service.get("status") or {})
-    if "rollout" in held:
-        held["rollout"] = _without_promise(held["rollout"])
-    if "pods" in held:
-        held["pods"] = [_without_promise(row) for row in held["pods"]]
-    generation = int(service["metadata"].get("generation", 1))
-    before = {c["type"]: c for c in held.get("conditions") or []}
     text = f"{message}. Nothing is changed until then"
+    ready = held.condition(ConditionType.READY)
     rows = []
     for kind, value in (
-        (ConditionType.READY, str(before.get(ConditionType.READY, {}).get("status", ConditionStatus.FALSE))),
-        (ConditionType.RECONCILING, str(ConditionStatus.FALSE)),
-        (ConditionType.STALLED, str(ConditionStatus.TRUE)),
+        (ConditionType.READY, ConditionStatus.FALSE if ready is None else ready.status),
+        (ConditionType.RECONCILING, ConditionStatus.FALSE),
+        (ConditionType.STALLED, ConditionStatus.TRUE),
     ):
-        old = before.get(kind, {})
-        same = old.get("status") == value and old.get("lastTransitionTime")
+        before = held.condition(kind)
+        same = before is not None and before.status is value
         rows.append(
-            {
-                "type": str(kind),
-                "status": value,
-                "observedGeneration": generation,
-                "lastTransitionTime": old["lastTransitionTime"] if same else times.short(now),
-                "reason": str(Reason.INVALID_SPEC),
-                "message": text,
-            }
+            Condition(
+                type=kind,
+                status=value,
+                observed_generation=generation,
+                last_transition_time=before.last_transition_time if before is not None and same else times.short(now),
+                reason=Reason.INVALID_SPEC,
+                message=text,
+            )
         )
-    return held | {
-        "observedGeneration": generation,
-        "phase": str(Phase.STALLED),
+    change: dict[str, object] = {
+        "observed_generation": generation,
+        "phase": Phase.STALLED,
         "message": text,
-        "conditions": rows,
+        "conditions": tuple(rows),
     }
+    if held.pods:
+        change["pods"] = tuple(_without_promise(row) for row in held.pods)
+    if held.rollout is not None:
+        change["rollout"] = _without_promise(held.rollout)
+    return held.model_copy(update=change)
 
 
-def _without_promise(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in row.items() if key not in ("etaSeconds", "etaUpperSeconds")}
+def _without_promise(row: _Row) -> _Row:
+    return row.model_copy(update={"eta_seconds": None, "eta_upper_seconds": None})

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidegate.api import names
+from tidegate.api.conditions import DrainReason, Outcome
 from tidegate.api.foreign import Foreign
 from tidegate.api.resource import LLMServiceSpec
+from tidegate.api.status import NO_STATUS, LLMServiceStatus
 from tidegate.core.drain_time.drain_times import DrainTimes
 from tidegate.core.drain_time.histogram import Sample
 
@@ -20,7 +22,7 @@ class DrainRecord:
 
     id: str
     instance: str | None
-    reason: str
+    reason: DrainReason
     since: float
     deadline: float | None
     budget: float | None = None
@@ -33,12 +35,12 @@ class DrainRecord:
 class OutcomeRecord:
     """The annotation `tidegate.dev/outcome`: how a drain ended. `cut` is None when nobody could count."""
 
-    outcome: str
+    outcome: Outcome
     seconds: float
     cut: int | None
     oldest_cut_seconds: float | None
     at: float
-    reason: str
+    reason: DrainReason
     drain_seconds: float | None = None
     """How long the requests lasted, from withdrawal + propagation to the end of the last one; None where no drain took
     place."""
@@ -207,7 +209,8 @@ class Snapshot:
     raw_spec: Mapping[str, Any]
     spec: LLMServiceSpec
     annotations: Mapping[str, str] = field(default_factory=dict)
-    status: Mapping[str, Any] = field(default_factory=dict)
+    status: LLMServiceStatus = NO_STATUS
+    """What the operator wrote last: its memory between passes."""
     deployments: tuple[Deployment, ...] = ()
     replica_sets: tuple[ReplicaSet, ...] = ()
     pods: tuple[Pod, ...] = ()

@@ -166,7 +166,7 @@ class View:
     @cached_property
     def last_drain(self) -> float:
         """When the last drain ended, of pods that stand or are gone; 0 if there was none."""
-        listed = [times.parse(row.get("at")) or 0.0 for row in self.snapshot.status.get("outcomes") or []]
+        listed = [times.parse(row.at) or 0.0 for row in self.snapshot.status.outcomes]
         return max([*listed, *(p.outcome.at for p in self.snapshot.pods if p.outcome is not None)], default=0.0)
 
     @property
