@@ -11,8 +11,8 @@ import pytest
 
 import apps.contract
 import apps.terms
-import tidegate.gateway.contract
-import tidegate.gateway.terms
+import tidegate.contract.machine
+import tidegate.contract.terms
 
 
 class Implementation:
@@ -46,7 +46,7 @@ class Implementation:
 def of(request: pytest.FixtureRequest) -> Implementation:
     if request.param == "service":
         return Implementation(apps.contract, apps.terms)
-    return Implementation(tidegate.gateway.contract, tidegate.gateway.terms)
+    return Implementation(tidegate.contract.machine, tidegate.contract.terms)
 
 
 def test_a_pod_starts_then_serves(of: Implementation) -> None:

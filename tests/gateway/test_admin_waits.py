@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from gateway.rig import KEY, Engine, Front, Peer, connect, echo, engine, front
+from tidegate.contract.terms import DrainRequest
 from tidegate.gateway import admin
-from tidegate.gateway.terms import DrainRequest
 
 OTHER = "/drain/prestop?container=other"
 

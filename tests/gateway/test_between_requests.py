@@ -6,8 +6,8 @@ import json
 import pytest
 
 from gateway.rig import Engine, Front, Peer, echo, engine, front
+from tidegate.contract.terms import DrainRequest
 from tidegate.gateway import connection
-from tidegate.gateway.terms import DrainRequest
 
 GET = b"GET /v1/%d HTTP/1.1\r\nHost: e\r\n\r\n"
 PIECE = bytes(100_000)

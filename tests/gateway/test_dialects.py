@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from gateway.rig import Engine, Front, Peer, engine, front
+from tidegate.contract.terms import DrainRequest
 from tidegate.gateway.dialects import Dialect, dialect_of
 from tidegate.gateway.sse import Reader
-from tidegate.gateway.terms import DrainRequest
 
 MESSAGES, RESPONSES = "/v1/messages", "/v1/responses"
 TOKEN_FIELDS = {"reason": "Rollout", "requestId": "mine", "generatedTokens": 1}

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from gateway.rig import Engine, Front, Peer, echo, engine, front
+from tidegate.contract.terms import DrainRequest
+from tidegate.contract.token import verify
 from tidegate.gateway import watch
 from tidegate.gateway.sse import Reader
-from tidegate.gateway.terms import DrainRequest
-from tidegate.gateway.token import verify
 from tidegate.gateway.websocket import Frames, close_frame
 
 CONTENT = b'data: {"choices": [{"delta": {"content": "a"}, "finish_reason": null}]}\n\n'

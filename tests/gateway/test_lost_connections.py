@@ -11,9 +11,9 @@ from contextlib import contextmanager
 import pytest
 
 from gateway.rig import Engine, Front, Peer, echo, engine, front
+from tidegate.contract.terms import DrainRequest
 from tidegate.gateway import watch
 from tidegate.gateway.sending import Sending
-from tidegate.gateway.terms import DrainRequest
 from tidegate.gateway.upstream import UpstreamConnection
 
 

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from gateway.rig import Engine, Front, Peer, engine, front
+from tidegate.contract.terms import DrainRequest
 from tidegate.gateway import watch
 from tidegate.gateway.ending import Ending
-from tidegate.gateway.terms import DrainRequest
 from tidegate.gateway.websocket import GOING_AWAY, INTERNAL_ERROR, close_frame
 
 ASK = b"GET /v1/realtime HTTP/1.1\r\nHost: e\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"

@@ -13,12 +13,12 @@ from typing import Any
 from apps.contract import DrainContract
 from apps.terms import Admission, DrainConflictError, DrainRequest, Settings, State
 from tidegate.api.errors import KeyRefused, PodTrouble, TooLate
+from tidegate.contract import terms as gateway_terms
+from tidegate.contract.machine import DrainContract as GatewayContract
 from tidegate.core.planner.actions import DrainOrder
 from tidegate.core.state.snapshot import Reading
 from tidegate.drain import contract as operator_side
 from tidegate.drain.contract import Address
-from tidegate.gateway import terms as gateway_terms
-from tidegate.gateway.contract import DrainContract as GatewayContract
 
 CONDUCTS = (
     "honest",

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
 from tidegate.api.names import KEY_HEADER
+from tidegate.contract.terms import DrainConflictError, DrainRequest, InvalidDrainError, State
 from tidegate.gateway import failures
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.heads import END, MAX_HEAD_BYTES, HeadError, RequestHead, parse_request
 from tidegate.gateway.metrics import CONTENT_TYPE
-from tidegate.gateway.terms import DrainConflictError, DrainRequest, InvalidDrainError, State
 
 MAX_WAIT_SECONDS = 60.0
 MAX_BODY_BYTES = 64 * 1024

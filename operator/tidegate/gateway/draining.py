@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from tidegate.gateway.contract import DrainContract
+from tidegate.contract.machine import DrainContract
+from tidegate.contract.terms import Admission, DrainConflictError, DrainRequest, Settings, State, Work
 from tidegate.gateway.log import Log
-from tidegate.gateway.terms import Admission, DrainConflictError, DrainRequest, Settings, State, Work
 
 DEFAULT_REASON = "Terminating"
 

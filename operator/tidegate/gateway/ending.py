@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
+from tidegate.contract.token import Shutdown, sign
 from tidegate.gateway import failures
 from tidegate.gateway.bodies import Events
 from tidegate.gateway.dialects import dialect_of
 from tidegate.gateway.failures import Failure, Trouble
-from tidegate.gateway.token import Shutdown, sign
 from tidegate.gateway.websocket import GOING_AWAY, INTERNAL_ERROR
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Ending:
             exchange.tunnel.close("server shutdown")
         elif exchange.body is None:
             exchange.sending.drop()
-            self._answer(self._token(0).trouble(), RETRY_AFTER)
+            self._answer(failures.shutdown(self._token(0)), RETRY_AFTER)
             self._gateway.metrics.failed(Failure.DRAINED)
         elif isinstance(exchange.body, Events):
             exchange.sending.drop()
@@ -55,7 +56,7 @@ class Ending:
             if (exchange.head.get(WANTS_EVENT) or b"").lower() == b"event":
                 exchange.client.write(exchange.body.end(token.event() + self.dialect.after_named))
             else:
-                self._last_events(exchange.body, token.trouble())
+                self._last_events(exchange.body, failures.shutdown(token))
             self._gateway.metrics.failed(Failure.DRAINED)
             exchange.close = True
             exchange.respond_over()
@@ -169,5 +170,6 @@ class Ending:
         self._gateway.metrics.tokens += 1
         keys = self._gateway.keys.all()
         path, request_id = self._exchange.head.path, self._request_id
-        resume = sign(keys[0], request_id=request_id, path=path, generated=generated) if keys else None
+        now = time.time()
+        resume = sign(keys[0], request_id=request_id, path=path, generated=generated, at=now) if keys else None
         return Shutdown(self._gateway.drain.reason, request_id, generated, resume)

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from http import HTTPStatus
 
+from tidegate.contract.token import Shutdown
+
 
 @dataclass(frozen=True, slots=True)
 class Kind:
@@ -58,6 +60,11 @@ def trouble(kind: Kind, detail: str = "", request_id: str = "") -> Trouble:
     if request_id:
         fields["requestId"] = request_id
     return Trouble(kind.status, fields)
+
+
+def shutdown(token: Shutdown) -> Trouble:
+    """The token as what a client is told: before its answer has begun, and as the last event of a stream."""
+    return Trouble(503, token.error(), token.fields())
 
 
 def bad_request(status: int, message: str) -> Trouble:

@@ -7,6 +7,7 @@ import re
 import secrets
 import time
 
+from tidegate.contract.terms import Admission
 from tidegate.gateway import failures
 from tidegate.gateway.connection import ClientConnection
 from tidegate.gateway.dialects import dialect_of
@@ -20,7 +21,6 @@ from tidegate.gateway.keys import Keys
 from tidegate.gateway.log import Log
 from tidegate.gateway.metrics import Metrics
 from tidegate.gateway.options import Options
-from tidegate.gateway.terms import Admission
 from tidegate.gateway.timeouts import DEADLINE_HEADER, parse_deadline
 from tidegate.gateway.upstream import Pool
 

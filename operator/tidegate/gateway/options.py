@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tidegate.gateway.terms import MAX_SECONDS, Settings
+from tidegate.contract.terms import MAX_SECONDS, Settings
 from tidegate.gateway.timeouts import Profiles, Timeouts, parse_routes
 
 PRESTOP_KEY = "TIDEGATE_PRESTOP_KEY"

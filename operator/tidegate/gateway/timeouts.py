@@ -11,7 +11,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from tidegate.gateway.terms import MAX_SECONDS, seconds_of
+from tidegate.contract.terms import MAX_SECONDS, seconds_of
 
 DEADLINE_HEADER = b"tidegate-deadline-seconds"
 _NUMBER = re.compile(rb"[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,3})?|[+-]?\.[0-9]+")

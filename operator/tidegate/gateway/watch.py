@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tidegate.contract.terms import Work
 from tidegate.gateway.bodies import Events
 from tidegate.gateway.draining import Drain
 from tidegate.gateway.failures import Failure
-from tidegate.gateway.terms import Work
 from tidegate.gateway.timeouts import Timeouts
 
 if TYPE_CHECKING:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import Enum
+from enum import Enum, StrEnum
 
 MAX_SECONDS = 1e9
 """Longer times are taken for this one: thirty years, which every clock and timer of a process can still count."""
 
 
-class State(Enum):
+class State(StrEnum):
     """What a process tells of itself; see the table of states in docs/gateway.md."""
 
     STARTING = "starting"

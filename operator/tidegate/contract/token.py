@@ -2,7 +2,7 @@
 
 Its form is what real clients were seen both to survive and to notice: one `data:` line whose object has `error` as its
 first key, the fields inside it and again beside it, then `[DONE]`. No `event:` and no `id:` line, which break some. The
-other APIs have error events of their own, which carry the same fields: see `dialects`.
+other APIs have error events of their own, which carry the same fields; the gateway knows them.
 
 The resume token in it is `tgr1.PAYLOAD.SIGNATURE`, both in base64url without padding. PAYLOAD is JSON with `id` (the
 request), `path`, `n` (tokens generated) and `at` (Unix seconds); SIGNATURE is HMAC-SHA256 of `tgr1.PAYLOAD` under a key
@@ -15,11 +15,8 @@ import base64
 import hashlib
 import hmac
 import json
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-
-from tidegate.gateway.failures import Trouble
 
 VERSION = "tgr1"
 _PURPOSE = b"tidegate resume token v1"
@@ -28,23 +25,23 @@ _MESSAGE = "the server stops before the answer is whole"
 
 @dataclass(frozen=True, slots=True)
 class Shutdown:
-    """One token. `resume` is None where the gateway has no key to sign with."""
+    """One token. `resume` is None where there is no key to sign with."""
 
     reason: str
     request_id: str
     generated: int
     resume: str | None
 
-    def trouble(self) -> Trouble:
-        """The token as what a client is told: before its answer has begun, and as the last event of a stream."""
-        error = {"message": _MESSAGE, "code": "server_shutdown", "param": None}
-        return Trouble(503, error | self._fields(), self._fields())
-
     def event(self) -> bytes:
         """The bare object as an event of its own, for clients that asked with `Tidegate-Shutdown: event`."""
-        return b"event: shutdown\ndata: " + json.dumps(self._fields()).encode() + b"\n\n"
+        return b"event: shutdown\ndata: " + json.dumps(self.fields()).encode() + b"\n\n"
 
-    def _fields(self) -> dict[str, object]:
+    def error(self) -> dict[str, object]:
+        """The OpenAI error object that carries the fields: the body of a 503, or the last event of a stream."""
+        return {"message": _MESSAGE, "code": "server_shutdown", "param": None} | self.fields()
+
+    def fields(self) -> dict[str, object]:
+        """The bare object; its members stand beside the error as well."""
         return {
             "type": "shutdown",
             "reason": self.reason,
@@ -54,9 +51,9 @@ class Shutdown:
         }
 
 
-def sign(key: bytes, *, request_id: str, path: str, generated: int, at: float | None = None) -> str:
-    """A resume token for one cut request."""
-    claims = {"id": request_id, "path": path, "n": generated, "at": int(time.time() if at is None else at)}
+def sign(key: bytes, *, request_id: str, path: str, generated: int, at: float) -> str:
+    """A resume token for one cut request; `at` is now, in Unix seconds."""
+    claims = {"id": request_id, "path": path, "n": generated, "at": int(at)}
     signed = f"{VERSION}.{_encode(json.dumps(claims, separators=(',', ':')).encode())}"
     return f"{signed}.{_encode(_mac(key, signed))}"
 

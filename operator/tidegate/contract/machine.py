@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from tidegate.gateway.terms import Admission, Advance, DrainConflictError, DrainRequest, Settings, State, Work
+from tidegate.contract.terms import Admission, Advance, DrainConflictError, DrainRequest, Settings, State, Work
 
 AGES_SHOWN = 64
 PRESTOP_MARGIN_SECONDS = 1.0
