@@ -1,4 +1,4 @@
-"""The drain contract v1 as a state machine: no socket, no clock, no event loop.
+"""The state machine: what is in flight, who has asked to drain, and when the pod is sealed.
 
 Methods take the time in monotonic seconds. The caller reports requests and drain calls, then calls `advance`, which
 says whom to end and whether the pod was just sealed, and `next_at`, which says when something is due by itself.
@@ -9,17 +9,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from tidegate.contract import fields
 from tidegate.contract.terms import Admission, Advance, DrainConflictError, DrainRequest, Settings, State, Work
 
-AGES_SHOWN = 64
 PRESTOP_MARGIN_SECONDS = 1.0
 """How long before the end of the grace period preStop returns, so that SIGTERM still finds time to be obeyed."""
+STOPPED = "Terminating"
+"""The reason that clients are told when no drain has given one."""
 
 
 class DrainContract:
-    """The state of one process; see the module's docstring for how to drive it."""
+    """The state of one process; see the module's docstring for how to drive it.
 
-    def __init__(self, settings: Settings, instance: str) -> None:
+    What arrives in a drain after the propagation time is refused, unless the process `serves_late`: the contract leaves
+    that to it, as long as a refusal is a retryable 503.
+    """
+
+    def __init__(self, settings: Settings, instance: str, *, serves_late: bool = False) -> None:
         self.instance = instance
         self.drain_id: str | None = None
         self.reason = ""
@@ -27,6 +33,7 @@ class DrainContract:
         self.cut = 0
         self.ever_cut = 0
         """Like `cut`, over all drains of this process."""
+        self._serves_late = serves_late
         self._defaults = self._numbers = settings
         self._works: dict[str, Work] = {}
         self.prestopped = self.terminating = self.engine_lost = False
@@ -47,6 +54,11 @@ class DrainContract:
         return State.SERVING if self._started else State.STARTING
 
     @property
+    def shutdown_reason(self) -> str:
+        """Why requests are ended, as their shutdown tokens say."""
+        return self.reason or STOPPED
+
+    @property
     def going(self) -> bool:
         """Whether the serving container or this process is being stopped, or what they had to do is over."""
         return self._sealed or self.prestopped or self.terminating
@@ -54,6 +66,11 @@ class DrainContract:
     @property
     def in_flight(self) -> int:
         return len(self._works)
+
+    @property
+    def withdrawn_at(self) -> float | None:
+        """When new requests were first sent elsewhere; None: they are not."""
+        return self._withdrawn
 
     @property
     def deadline(self) -> float | None:
@@ -78,19 +95,19 @@ class DrainContract:
         works, last = self._works.values(), self._last_arrival
         ages = sorted((round(now - work.arrived, 3) for work in works), reverse=True)
         return {
-            "contract": "v1",
-            "instance": self.instance,
-            "drainId": self.drain_id,
-            "state": self.state.value,
-            "inFlight": len(ages),
-            "streams": sum(work.streaming and not work.queued for work in works),
-            "queued": sum(work.queued for work in works),
-            "stalled": len(self.stalled(now)),
-            "oldestSeconds": ages[0] if ages else 0.0,
-            "lastArrivalSeconds": None if last is None else round(now - last, 3),
-            "cut": self.cut,
-            "agesSeconds": ages[:AGES_SHOWN],
-            "sequence": self.sequence,
+            fields.CONTRACT: fields.VERSION,
+            fields.INSTANCE: self.instance,
+            fields.DRAIN_ID: self.drain_id,
+            fields.STATE: self.state.value,
+            fields.IN_FLIGHT: len(ages),
+            fields.STREAMS: sum(work.streaming and not work.queued for work in works),
+            fields.QUEUED: sum(work.queued for work in works),
+            fields.STALLED: len(self.stalled(now)),
+            fields.OLDEST_SECONDS: ages[0] if ages else 0.0,
+            fields.LAST_ARRIVAL_SECONDS: None if last is None else round(now - last, 3),
+            fields.CUT: self.cut,
+            fields.AGES_SECONDS: ages[: fields.MOST_AGES],
+            fields.SEQUENCE: self.sequence,
         }
 
     # -- requests
@@ -105,7 +122,8 @@ class DrainContract:
             raise ValueError(f"request id {work_id} is in flight already")
         self._last_arrival = now
         draining = self.state is State.DRAINING
-        if self._sealed or self._tokens_sent or (draining and now >= self._propagated()):
+        late = draining and not self._serves_late and now >= self._propagated()
+        if self._sealed or self._tokens_sent or late:
             return Admission.REFUSE
         self._works[work_id] = Work(work_id, now, streaming, queued)
         if len(self._works) == 1:
@@ -114,6 +132,10 @@ class DrainContract:
 
     def work(self, work_id: str) -> Work:
         return self._works[work_id]
+
+    def works(self) -> tuple[Work, ...]:
+        """Everything in flight, in the order of arrival."""
+        return tuple(self._works.values())
 
     def dequeue(self, work_id: str) -> None:
         self._works[work_id].queued = False

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
+
+from tidegate.contract import fields
 
 MAX_SECONDS = 1e9
 """Longer times are taken for this one: thirty years, which every clock and timer of a process can still count."""
 
 
 class State(StrEnum):
-    """What a process tells of itself; see the table of states in docs/gateway.md."""
+    """What a process tells of itself: the contract's states, declared here alone. A pod's label has others."""
 
     STARTING = "starting"
     SERVING = "serving"
@@ -61,11 +64,20 @@ class DrainRequest:
     stalled_after: float | None = None
 
     @classmethod
+    def from_json(cls, body: bytes) -> DrainRequest:
+        """Read the body of a call; raises InvalidDrainError."""
+        try:
+            document = json.loads(body)
+        except (ValueError, RecursionError):
+            raise InvalidDrainError("the body is not JSON") from None
+        return cls.parse(document)
+
+    @classmethod
     def parse(cls, body: object) -> DrainRequest:
-        """Read a decoded JSON body; `deadline`, a text for people, is not looked at. Raises InvalidDrainError."""
+        """Read a decoded body; `deadline`, a text for people, is not looked at. Raises InvalidDrainError."""
         if not isinstance(body, dict):
             raise InvalidDrainError("the body must be a JSON object")
-        drain_id, reason = body.get("id"), body.get("reason")
+        drain_id, reason = body.get(fields.ID), body.get(fields.REASON)
         if not isinstance(drain_id, str) or not drain_id:
             raise InvalidDrainError("id must be a string that is not empty")
         if reason is not None and not isinstance(reason, str):
@@ -73,13 +85,27 @@ class DrainRequest:
         return cls(
             drain_id,
             reason or "",
-            _seconds(body, "remainingSeconds"),
-            _seconds(body, "sinceWithdrawalSeconds") or 0.0,
-            _seconds(body, "propagationSeconds"),
-            _seconds(body, "quietSeconds"),
-            _seconds(body, "flushSeconds"),
-            _seconds(body, "stalledAfterSeconds"),
+            _seconds(body, fields.REMAINING_SECONDS),
+            _seconds(body, fields.SINCE_WITHDRAWAL_SECONDS) or 0.0,
+            _seconds(body, fields.PROPAGATION_SECONDS),
+            _seconds(body, fields.QUIET_SECONDS),
+            _seconds(body, fields.FLUSH_SECONDS),
+            _seconds(body, fields.STALLED_AFTER_SECONDS),
         )
+
+    def document(self, deadline: str | None = None) -> dict[str, object]:
+        """The body that says this, for who asks a pod to drain; `deadline` is a text for people."""
+        return {
+            fields.ID: self.id,
+            fields.REASON: self.reason,
+            fields.REMAINING_SECONDS: self.remaining,
+            fields.SINCE_WITHDRAWAL_SECONDS: self.since_withdrawal,
+            fields.PROPAGATION_SECONDS: self.propagation,
+            fields.QUIET_SECONDS: self.quiet,
+            fields.FLUSH_SECONDS: self.flush,
+            fields.STALLED_AFTER_SECONDS: self.stalled_after,
+            fields.DEADLINE: deadline,
+        }
 
     def settings(self, defaults: Settings) -> Settings:
         """The numbers that are in force with this request."""

@@ -36,8 +36,12 @@ class Shutdown:
         """The bare object as an event of its own, for clients that asked with `Tidegate-Shutdown: event`."""
         return b"event: shutdown\ndata: " + json.dumps(self.fields()).encode() + b"\n\n"
 
+    def document(self) -> dict[str, object]:
+        """The body of a 503, and the last event of a stream, for clients of the OpenAI API."""
+        return {"error": self.error(), **self.fields()}
+
     def error(self) -> dict[str, object]:
-        """The OpenAI error object that carries the fields: the body of a 503, or the last event of a stream."""
+        """The error, as OpenAI names its members, that carries the fields."""
         return {"message": _MESSAGE, "code": "server_shutdown", "param": None} | self.fields()
 
     def fields(self) -> dict[str, object]:

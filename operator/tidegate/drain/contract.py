@@ -17,13 +17,14 @@ import httpx
 from tidegate.api import names
 from tidegate.api.errors import KeyRefused, PodTrouble, TooLate
 from tidegate.api.foreign import Foreign
+from tidegate.contract import fields
+from tidegate.contract.terms import MAX_SECONDS, DrainRequest, State
 from tidegate.core.planner.actions import DrainOrder
 from tidegate.core.state import times
 from tidegate.core.state.snapshot import Reading
 
 MOST_BYTES: Final = 64 * 1024
 MOST_COUNT: Final = 10**12
-STATES: Final = frozenset(("starting", "serving", "draining", "sealed"))
 CALL_SECONDS: Final = 3.0
 WAIT_SECONDS: Final = 5.0
 """An answer comes at once when the pod is empty; in between, status tells counts no older than this."""
@@ -96,18 +97,18 @@ class Contract:
     ) -> Reading:
         """POST: begin the drain of `order`, or update its numbers."""
         deadline = order.record.deadline
-        body = {
-            "id": order.record.id,
-            "reason": order.record.reason,
+        request = DrainRequest(
+            id=order.record.id,
+            reason=order.record.reason,
             # Clocks of nodes differ: the pod counts the rest down itself.
-            "remainingSeconds": None if deadline is None else round(max(deadline - now, 0.0), 3),
-            "sinceWithdrawalSeconds": round(since_withdrawal, 3),
-            "propagationSeconds": order.propagation_seconds,
-            "quietSeconds": order.quiet_seconds,
-            "flushSeconds": order.flush_seconds,
-            "stalledAfterSeconds": order.stalled_after_seconds,
-            "deadline": None if deadline is None else times.text(deadline),
-        }
+            remaining=None if deadline is None else round(max(deadline - now, 0.0), 3),
+            since_withdrawal=round(since_withdrawal, 3),
+            propagation=order.propagation_seconds,
+            quiet=order.quiet_seconds,
+            flush=order.flush_seconds,
+            stalled_after=order.stalled_after_seconds,
+        )
+        body = request.document(None if deadline is None else times.text(deadline))
         return _reading(await self._call("POST", address, key, body=body), now)
 
     async def wait(self, address: Address, key: str, sequence: int, now: float) -> Reading:
@@ -229,38 +230,40 @@ def _document(method: str, answer: Answer) -> dict[str, Any]:
 
 def _reading(document: dict[str, Any], now: float) -> Reading:
     """Check an answer; whatever contradicts itself raises, since unknown is never zero."""
-    if document.get("contract") != "v1":
-        raise PodTrouble("contract", 'an answer without "contract": "v1"')
-    state = document.get("state")
-    if not isinstance(state, str) or state not in STATES:
-        raise PodTrouble("contradiction", "a state that the contract does not have")
-    instance = document.get("instance")
+    if document.get(fields.CONTRACT) != fields.VERSION:
+        raise PodTrouble("contract", f'an answer without "{fields.CONTRACT}": "{fields.VERSION}"')
+    try:
+        state = State(document.get(fields.STATE, ""))
+    except ValueError:
+        raise PodTrouble("contradiction", "a state that the contract does not have") from None
+    instance = document.get(fields.INSTANCE)
     if not isinstance(instance, str) or not instance or len(instance) > 128:
         raise PodTrouble("contract", "no instance")
-    drain_id = document.get("drainId")
-    in_flight, stalled = _count(document, "inFlight"), _count(document, "stalled", 0)
-    if state == "sealed" and in_flight - stalled > 0:
+    drain_id = document.get(fields.DRAIN_ID)
+    in_flight, stalled = _count(document, fields.IN_FLIGHT), _count(document, fields.STALLED, 0)
+    if state is State.SEALED and in_flight - stalled > 0:
         raise PodTrouble("contradiction", f"it says sealed with {in_flight} requests in flight")
     return Reading(
         at=now,
         instance=instance,
         drain_id=drain_id if isinstance(drain_id, str) and len(drain_id) <= 128 else None,
-        state=str(state),
+        state=state,
         in_flight=in_flight,
         stalled=stalled,
-        cut=_count(document, "cut", 0),
-        oldest_seconds=_seconds(document.get("oldestSeconds")) if in_flight else None,
-        ages_seconds=_ages(document.get("agesSeconds")),
-        sequence=_count(document, "sequence"),
+        cut=_count(document, fields.CUT, 0),
+        oldest_seconds=_seconds(document.get(fields.OLDEST_SECONDS)) if in_flight else None,
+        ages_seconds=_ages(document.get(fields.AGES_SECONDS)),
+        sequence=_count(document, fields.SEQUENCE),
         last_arrival_seconds=_last_arrival(document),
     )
 
 
 def _last_arrival(document: dict[str, Any]) -> float | None:
     """Null says that nothing has arrived yet, which is not the same as saying nothing."""
-    if "lastArrivalSeconds" not in document:
+    if fields.LAST_ARRIVAL_SECONDS not in document:
         return None
-    return math.inf if document["lastArrivalSeconds"] is None else _seconds(document["lastArrivalSeconds"])
+    last = document[fields.LAST_ARRIVAL_SECONDS]
+    return math.inf if last is None else _seconds(last)
 
 
 def _count(document: dict[str, Any], name: str, default: int | None = None) -> int:
@@ -275,7 +278,7 @@ def _count(document: dict[str, Any], name: str, default: int | None = None) -> i
 
 
 def _seconds(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < MAX_SECONDS:
         return None
     return float(value)
 
@@ -283,4 +286,4 @@ def _seconds(value: object) -> float | None:
 def _ages(value: object) -> tuple[float, ...]:
     if not isinstance(value, Sequence) or isinstance(value, str):
         return ()
-    return tuple(age for age in map(_seconds, value[:64]) if age is not None)
+    return tuple(age for age in map(_seconds, value[: fields.MOST_AGES]) if age is not None)

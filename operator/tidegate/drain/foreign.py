@@ -18,6 +18,7 @@ import httpx
 
 from tidegate.api.errors import PodTrouble
 from tidegate.api.foreign import Count, SecretKeyRef
+from tidegate.contract.terms import State
 from tidegate.core.planner.actions import DrainOrder
 from tidegate.core.state.snapshot import Reading
 
@@ -61,7 +62,7 @@ class _Drain:
     idle: asyncio.TimerHandle | None = None
 
     def reading(self, now: float) -> Reading:
-        state = "sealed" if self.sealed else "draining"
+        state = State.SEALED if self.sealed else State.DRAINING
         known = 0 if self.sealed else self.in_flight
         return Reading(now, self.peer.run, self.peer.drain_id, state, known, sequence=self.sequence)
 
@@ -83,7 +84,7 @@ class ForeignEndpoints:
         in_flight = None if count is None else await self._count(address, count)
         if count is None:
             await _connect(address)
-        state = "serving" if peer.drain_id is None else "draining"
+        state = State.SERVING if peer.drain_id is None else State.DRAINING
         return Reading(now, peer.run, peer.drain_id, state, in_flight, sequence=next(self._sequence))
 
     async def start(self, address: Address, order: DrainOrder, since_withdrawal: float, now: float) -> Reading:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from tidegate.api.errors import KeyRefused, PodTrouble, TooLate
+from tidegate.contract.terms import State
 from tidegate.core.planner.actions import DrainOrder, Question
 from tidegate.core.state.snapshot import Reading, Trouble
 
@@ -208,7 +209,7 @@ class Sessions:
             last = self._learned(key, order.uid, reading)
             if news:
                 self._wake(key)
-            if told and reading.state == "sealed":
+            if told and reading.state == State.SEALED:
                 return
             least = FIRST_POLL if news else RESTLESS_SECONDS
             if self._now() - began < least:
@@ -218,7 +219,7 @@ class Sessions:
         if just_told and reading.drain_id != order.record.id:
             other = "it drains under an id that is not ours"
             raise PodTrouble("ignored", other if reading.drain_id else "it was told to drain and does not")
-        if reading.state == "sealed" and reading.at - order.record.since < order.propagation_seconds:
+        if reading.state == State.SEALED and reading.at - order.record.since < order.propagation_seconds:
             raise PodTrouble("contradiction", "it says sealed before the propagation time is over")
         if last is not None and last.instance == reading.instance and reading.sequence < last.sequence:
             raise PodTrouble("contradiction", "its sequence falls")
@@ -283,7 +284,7 @@ def _followed(before: Reading | None, reading: Reading) -> Reading:
 
     An endpoint that does not count is taken to be at work until it says that it is over.
     """
-    idle = reading.state == "sealed" or (reading.in_flight is not None and reading.in_flight <= reading.stalled)
+    idle = reading.state == State.SEALED or (reading.in_flight is not None and reading.in_flight <= reading.stalled)
     if not idle:
         return replace(reading, busy_at=reading.at)
     if before is None or before.instance != reading.instance:

@@ -5,27 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
 from tidegate.api.names import KEY_HEADER
+from tidegate.contract.calls import parse_wait
 from tidegate.contract.terms import DrainConflictError, DrainRequest, InvalidDrainError, State
 from tidegate.gateway import failures
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.heads import END, MAX_HEAD_BYTES, HeadError, RequestHead, parse_request
 from tidegate.gateway.metrics import CONTENT_TYPE
 
-MAX_WAIT_SECONDS = 60.0
 MAX_BODY_BYTES = 64 * 1024
 OTHER_SECONDS = 5.0
 """For the serving container's preStop to follow that of another: the kubelet calls those of a pod all at once."""
 CALL_SECONDS = 10.0
 """For a caller to send a whole request, from the opening of its connection or the end of the last one."""
-_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|)", re.ASCII)
-_UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0}
 JSON = "application/json"
 
 
@@ -141,11 +138,9 @@ class Admin:
 
     async def _post(self, call: Call) -> Reply:
         try:
-            drain = DrainRequest.parse(json.loads(call.body))
+            drain = DrainRequest.from_json(call.body)
         except InvalidDrainError as error:
             return Reply.error(400, str(error))
-        except (ValueError, RecursionError):
-            return Reply.error(400, "the body is not JSON")
         self._drain.post(drain)
         return Reply.json(202, self._drain.answer())
 
@@ -217,11 +212,3 @@ class Admin:
     async def _metrics(self, _call: Call) -> Reply:
         page = self._gateway.metrics.render(self._drain.answer(), self._drain.contract.ever_cut)
         return Reply(200, page, (("Content-Type", CONTENT_TYPE),))
-
-
-def parse_wait(text: str) -> float:
-    """`25s`, `500ms`, `1m` or bare seconds, capped at MAX_WAIT_SECONDS; raises ValueError."""
-    match = _DURATION.fullmatch(text)
-    if match is None:
-        raise ValueError(f"{text} is not a duration such as 25s")
-    return min(float(match[1]) * _UNITS[match[2]], MAX_WAIT_SECONDS)

@@ -12,8 +12,6 @@ from tidegate.contract.machine import DrainContract
 from tidegate.contract.terms import Admission, DrainConflictError, DrainRequest, Settings, State, Work
 from tidegate.gateway.log import Log
 
-DEFAULT_REASON = "Terminating"
-
 
 class Endable(Protocol):
     """What the drain does to a request in flight."""
@@ -44,7 +42,7 @@ class Drain:
 
     @property
     def reason(self) -> str:
-        return self.contract.reason or DEFAULT_REASON
+        return self.contract.shutdown_reason
 
     def answer(self) -> dict[str, object]:
         """The state, as told to who asks."""

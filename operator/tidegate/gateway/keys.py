@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import hmac
 from pathlib import Path
+
+from tidegate.contract.calls import key_fits
 
 FILES = ("current", "previous")
 
@@ -18,11 +19,11 @@ class Keys:
 
     def drain_allowed(self, given: bytes | None) -> bool:
         """For POST, DELETE and GET /drain."""
-        return _matches(given, self.all())
+        return key_fits(given, self.all())
 
     def prestop_allowed(self, given: bytes | None) -> bool:
         """For GET /drain/prestop."""
-        return _matches(given, [*self.all(), self._prestop_key])
+        return key_fits(given, [*self.all(), self._prestop_key])
 
     def all(self) -> list[bytes]:
         """The service's keys, the current one first."""
@@ -32,11 +33,3 @@ class Keys:
                 with contextlib.suppress(OSError):
                     keys.append((self._directory / name).read_bytes().strip())
         return [key for key in keys if key]
-
-
-def _matches(given: bytes | None, keys: list[bytes]) -> bool:
-    """Compare with every key, each in constant time."""
-    found = False
-    for key in keys:
-        found |= bool(key) and bool(given) and hmac.compare_digest(given or b"", key)
-    return found

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from tidegate.contract.terms import State
 from tidegate.gateway.failures import Failure
 
 PREFIX = "tidegate_gateway"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-STATES = ("starting", "serving", "draining", "sealed")
 GAUGES = {
     "inFlight": ("in_flight", "Requests in flight, until their last byte is gone."),
     "streams": ("streams", "Streams that have begun, among those in flight."),
@@ -47,7 +47,7 @@ class Metrics:
     def _lines(self, state: Mapping[str, object], ever_cut: int) -> Iterator[str]:
         for field, (name, text) in GAUGES.items():
             yield from _metric(name, "gauge", text, {"": state[field]})
-        states = {f'{{state="{name}"}}': int(state["state"] == name) for name in STATES}
+        states = {f'{{state="{name}"}}': int(state["state"] == name) for name in State}
         yield from _metric("state", "gauge", "1 for the state that the process is in.", states)
         codes = {f'{{code="{code}"}}': self.codes[code] for code in ("2xx", "3xx", "4xx", "5xx", "1xx", "none")}
         yield from _metric("requests_total", "counter", "Requests that are over, by class of their status.", codes)
