@@ -32,17 +32,24 @@ from .runtime import (
 # Raise it when the form of the archive changes; the layers stay.
 ARCHIVE_FORMAT = "oci"
 OUTPUT = CHECKOUT / ".local" / "images"
+SOURCES = CHECKOUT / "operator"
+CONTRACT = tuple(SOURCES / "tidegate" / part for part in ("__init__.py", "api/__init__.py", "api/names.py", "contract"))
+"""What an application that speaks the drain contract needs of the operator's sources."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What goes into an image: our package, and the locked requirements it runs on."""
+    """What goes into an image: our package, and the locked requirements it runs on.
+
+    `parts`: files and packages out of `operator/` that the package uses, if it is another one.
+    """
 
     repository: str
     package: Path
     requirements: Path | None
     entrypoint: tuple[str, ...]
     tags: tuple[str, ...]
+    parts: tuple[Path, ...] = ()
 
 
 RECIPES = {
@@ -66,6 +73,7 @@ RECIPES = {
         requirements=None,
         entrypoint=("python", "-m", "apps.server"),
         tags=("v1", "v2", "v3", "v4", "v5"),
+        parts=CONTRACT,
     ),
     # A real engine that knows nothing of Tidegate, and the client libraries that people call it with.
     "engine": Recipe(
@@ -110,7 +118,7 @@ def _write(recipe: Recipe, python: Python, archive: Path, names: tuple[str, ...]
         layers = [runtime_layer(python)]
         if recipe.requirements:
             layers.append(_requirements_layer(recipe.requirements, python))
-        layers.append(_package_layer(recipe, python, Path(workspace)))
+        layers.append(package_layer(recipe, python, Path(workspace)))
         config = {
             "Entrypoint": list(recipe.entrypoint),
             "User": "65532:65532",
@@ -125,12 +133,19 @@ def _write(recipe: Recipe, python: Python, archive: Path, names: tuple[str, ...]
         write_archive(archive, names, layers, config, go_architecture())
 
 
-def _package_layer(recipe: Recipe, python: Python, workspace: Path) -> Layer:
-    in_image = f"app/{recipe.package.name}"
-    copied = workspace / recipe.package.name
-    copy_sources(recipe.package, copied)
-    compile_ahead(python, copied, f"/{in_image}")
-    return layer_of_files(files_below(copied, in_image), workspace / "package.tar")
+def package_layer(recipe: Recipe, python: Python, workspace: Path) -> Layer:
+    """Our own code below /app, compiled; made anew each time, since it is what changes."""
+    copied = workspace / "app"
+    copy_sources(recipe.package, copied / recipe.package.name)
+    for part in recipe.parts:
+        target = copied / part.relative_to(SOURCES)
+        if part.is_dir():
+            copy_sources(part, target)
+        else:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(part, target)
+    compile_ahead(python, copied, "/app")
+    return layer_of_files(files_below(copied, "app"), workspace / "package.tar")
 
 
 def _requirements_layer(requirements: Path, python: Python) -> Layer:
@@ -170,7 +185,8 @@ def _install(requirements: Path, python: Python, target: Path) -> None:
 
 def _key(recipe: Recipe, python: Python, names: tuple[str, ...]) -> str:
     digest = hashlib.sha256(repr((FORMAT, ARCHIVE_FORMAT, python.key, names, recipe.entrypoint)).encode())
-    sources = sorted(p for p in recipe.package.rglob("*") if p.is_file() and "__pycache__" not in p.parts)
+    below = [path for part in (recipe.package, *recipe.parts) for path in (part, *part.rglob("*"))]
+    sources = sorted(path for path in below if path.is_file() and "__pycache__" not in path.parts)
     for path in (*sources, *([recipe.requirements] if recipe.requirements else [])):
         digest.update(str(path.relative_to(CHECKOUT)).encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:16]

@@ -2,21 +2,18 @@
 
 import asyncio
 import contextlib
-import re
 import time
 from collections.abc import Awaitable, Callable
 
 from apps.keys import HEADER, Keys
 from apps.misbehave import FLAP_PROBES, Misbehaviour
 from apps.service import Service
-from apps.terms import DrainConflictError, DrainRequest, InvalidDrainError, State
 from apps.wire import Connection, Request
+from tidegate.contract.calls import parse_wait
+from tidegate.contract.terms import DrainConflictError, DrainRequest, InvalidDrainError, State
 
-MAX_WAIT_SECONDS = 60.0
 HANG_SECONDS = 3600.0
 ENDLESS_CHUNK = b"0123456789abcdef" * 4096
-DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|)")
-UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0}
 
 
 class Admin:
@@ -60,11 +57,9 @@ class Admin:
 
     async def _post(self, connection: Connection, request: Request) -> None:
         try:
-            drain = DrainRequest.parse(request.json())
+            drain = DrainRequest.from_json(request.body)
         except InvalidDrainError as error:
             await connection.answer(400, {"error": str(error)})
-        except ValueError:
-            await connection.answer(400, {"error": "the body is not JSON"})
         else:
             self._service.post(drain)
             await connection.answer(202, self._service.answer())
@@ -153,11 +148,3 @@ class Admin:
         else:
             return False
         return True
-
-
-def parse_wait(text: str) -> float:
-    """`25s`, `500ms`, `1m` or bare seconds, capped at MAX_WAIT_SECONDS; raises ValueError."""
-    match = DURATION.fullmatch(text)
-    if match is None:
-        raise ValueError(f"{text} is not a duration such as 25s")
-    return min(float(match[1]) * UNITS[match[2]], MAX_WAIT_SECONDS)

@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
 from apps.service import Running, Service
-from apps.terms import Admission, State
 from apps.wire import Connection, Request
+from tidegate.contract.terms import Admission, State
+from tidegate.contract.token import Shutdown
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 REFUSAL = {
@@ -178,16 +179,8 @@ class Answer:
         return "done"
 
     def token(self) -> dict[str, object]:
-        """The shutdown token: `error` first, the same fields in it and beside it."""
-        fields = {
-            "type": "shutdown",
-            "reason": self._service.contract.reason or "Terminating",
-            "requestId": self._id,
-            "generatedTokens": self._running.tokens,
-            "resumeToken": None,
-        }
-        message = "the server stops before the answer is whole"
-        return {"error": {"message": message, "code": "server_shutdown", "param": None, **fields}, **fields}
+        """The shutdown token of this request; it cannot be resumed."""
+        return Shutdown(self._service.contract.shutdown_reason, self._id, self._running.tokens, None).document()
 
     async def _refuse_late(self) -> str:
         """No byte of the answer is out: a retryable refusal that carries the token's fields."""

@@ -24,8 +24,8 @@ from dataclasses import dataclass, replace
 from apps.completions import Completions
 from apps.server import Process
 from apps.service import Service
-from apps.terms import Settings
 from apps.wire import Connection, HttpServer, Request
+from tidegate.contract.terms import Settings
 
 HEADER = "x-drain-token"
 PROBES = ("/health/readiness", "/health/liveliness", "/health/liveness")

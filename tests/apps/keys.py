@@ -1,10 +1,13 @@
 """Who may call the drain endpoint: the keys of the mounted Secret, and the preStop key, good for prestop alone."""
 
 import contextlib
-import hmac
 from pathlib import Path
 
-HEADER = "tidegate-key"
+from tidegate.api.names import KEY_HEADER
+from tidegate.contract.calls import key_fits
+
+HEADER = KEY_HEADER.lower()
+"""As `apps.wire` has the names of headers."""
 FILES = ("current", "previous")
 
 
@@ -16,10 +19,10 @@ class Keys:
         self._prestop_key = (prestop_key or "").encode()
 
     def drain_allowed(self, given: str | None) -> bool:
-        return _matches(given, self._drain_keys())
+        return _fits(given, self._drain_keys())
 
     def prestop_allowed(self, given: str | None) -> bool:
-        return _matches(given, [*self._drain_keys(), self._prestop_key])
+        return _fits(given, [*self._drain_keys(), self._prestop_key])
 
     def _drain_keys(self) -> list[bytes]:
         keys = []
@@ -30,10 +33,5 @@ class Keys:
         return keys
 
 
-def _matches(given: str | None, keys: list[bytes]) -> bool:
-    """Compare with every key, in constant time; no key given or none configured is no match."""
-    sent = (given or "").encode("latin-1", "replace")
-    found = False
-    for key in keys:
-        found |= bool(key) and bool(sent) and hmac.compare_digest(sent, key)
-    return found
+def _fits(given: str | None, keys: list[bytes]) -> bool:
+    return key_fits((given or "").encode("latin-1", "replace"), keys)

@@ -16,8 +16,8 @@ from apps import websocket
 from apps.completions import Completions
 from apps.server import Process
 from apps.service import Service
-from apps.terms import State
 from apps.wire import Connection, HttpServer, Request
+from tidegate.contract.terms import State
 
 COUNTS_EVERY_SECONDS = 0.2
 

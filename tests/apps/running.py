@@ -14,6 +14,8 @@ from pathlib import Path
 from apps.check import Client, Exchange, Target
 
 ROOT = Path(__file__).parent.parent
+PATHS = f"{ROOT}:{ROOT.parent / 'operator'}"
+"""Where a program of `apps` finds its modules, and the drain contract."""
 LIMIT_SECONDS = 30.0  # shorter than the waits asked for: an answer that comes by time-out alone is a failure
 KEY = "drain-key"
 
@@ -155,7 +157,7 @@ async def server(
     if key:
         (keys / "current").write_text(key + "\n")
     environment = {
-        "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "HOST": "127.0.0.1", "PORT": "0", "ADMIN_PORT": "0",
+        "PATH": os.environ["PATH"], "PYTHONPATH": PATHS, "HOST": "127.0.0.1", "PORT": "0", "ADMIN_PORT": "0",
         "HOSTNAME": "pod-0", "LOG_DIR": str(directory), "TIDEGATE_KEY_DIR": str(keys), "TIDEGATE_GRACE_SECONDS": "20",
         "TIDEGATE_PROPAGATION_SECONDS": "0.3", "TIDEGATE_QUIET_SECONDS": "0.1", "TIDEGATE_FLUSH_SECONDS": "0.5", **env,
     }  # fmt: skip

@@ -21,8 +21,8 @@ from apps.events import EventLog
 from apps.keys import Keys
 from apps.misbehave import Misbehaviour
 from apps.service import Service
-from apps.terms import DrainRequest, Settings
 from apps.wire import LINGER_SECONDS, HttpServer
+from tidegate.contract.terms import DrainRequest, Settings
 
 EXIT_MARGIN_SECONDS = 0.5  # at most, and half the flush time at most: the tokens must be out before
 

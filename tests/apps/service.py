@@ -5,10 +5,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from apps.contract import DrainContract
 from apps.events import EventLog
 from apps.misbehave import Misbehaviour
-from apps.terms import Admission, DrainConflictError, DrainRequest, Settings
+from tidegate.contract.machine import DrainContract
+from tidegate.contract.terms import Admission, DrainConflictError, DrainRequest, Settings
 
 
 @dataclass(slots=True)
@@ -25,7 +25,8 @@ class Service:
     """Drives one DrainContract: every event goes through here, is logged, and wakes who waits."""
 
     def __init__(self, settings: Settings, instance: str, log: EventLog, misbehaviour: Misbehaviour) -> None:
-        self.contract = DrainContract(settings, instance)
+        # The gateway refuses what comes late, this serves it: the operator has to live with both.
+        self.contract = DrainContract(settings, instance, serves_late=True)
         self.log = log
         self.misbehaviour = misbehaviour
         self.sealed = asyncio.Event()
@@ -88,7 +89,7 @@ class Service:
     def finish(self, work_id: str, by: str) -> None:
         """`by`: done, token, client-gone, exit. Streams alone are logged."""
         running = self.running.pop(work_id)
-        work = next(work for work in self.contract.works() if work.id == work_id)
+        work = self.contract.work(work_id)
         age = self._age(work_id, time.monotonic())
         self.contract.finish(work_id)
         if work.streaming:
@@ -165,4 +166,4 @@ class Service:
         return None if withdrawn is None else round(now - withdrawn, 3)
 
     def _age(self, work_id: str, now: float) -> float:
-        return next(round(now - work.arrived, 3) for work in self.contract.works() if work.id == work_id)
+        return round(now - self.contract.work(work_id).arrived, 3)

@@ -4,13 +4,13 @@ import asyncio
 from random import Random
 from typing import Any
 
-from apps.terms import State
 from simulation.apiserver import Server
 from simulation.pods import Ledger, Network, Process, of_gateway, of_service
 from simulation.runs import Image, PodRun, status
 from tidegate.api import names
 from tidegate.api.errors import NotFound
 from tidegate.cluster.port import PODS, Kind, Object
+from tidegate.contract.terms import State
 from tidegate.core.state import times
 
 SCHEDULER = "default-scheduler"
@@ -146,7 +146,7 @@ class Kubelet:
     def _booted(self, run: PodRun, number: int) -> None:
         if run.up and run.restarts == number and not run.over:
             run.started = True
-            if run.process is not None and run.process.alive:
+            if run.gateway is not None and run.process is not None and run.process.alive:
                 run.process.find_engine()
             self._write(run)
 
@@ -269,7 +269,7 @@ class Kubelet:
         if not process.contract.terminating and process.contract.prestop_over(now):
             process.contract.sigterm(now)
             process.touch()
-        if process.contract.terminating and process.state == State.SEALED.value:
+        if process.contract.terminating and process.state is State.SEALED:
             self._loop.call_later(run.image.stop, self._finish, run)
 
     def _kill(self, run: PodRun) -> None:

@@ -10,11 +10,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from apps.contract import DrainContract
-from apps.terms import Admission, DrainConflictError, DrainRequest, Settings, State
 from tidegate.api.errors import KeyRefused, PodTrouble, TooLate
-from tidegate.contract import terms as gateway_terms
-from tidegate.contract.machine import DrainContract as GatewayContract
+from tidegate.contract.machine import DrainContract
+from tidegate.contract.terms import Admission, DrainConflictError, DrainRequest, Settings, State
 from tidegate.core.planner.actions import DrainOrder
 from tidegate.core.state.snapshot import Reading
 from tidegate.drain import contract as operator_side
@@ -54,9 +52,7 @@ class Ledger:
 class Process:
     """One run of whatever speaks the contract: a serving container, or the gateway in front of one."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, ledger: Ledger, uid: str, contract: DrainContract | GatewayContract
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, ledger: Ledger, uid: str, contract: DrainContract) -> None:
         self._loop, self._ledger, self.uid = loop, ledger, uid
         self.contract = contract
         self.conduct = "honest"
@@ -67,15 +63,15 @@ class Process:
         self._count = 0
         self._timer: asyncio.TimerHandle | None = None
         self._waiters: set[asyncio.Future[None]] = set()
-        self._seen: tuple[str, int] = (State.STARTING.value, 0)
+        self._seen = (State.STARTING, 0)
 
     @property
     def ready(self) -> bool:
-        return self.healthy and self.state == State.SERVING.value
+        return self.healthy and self.state is State.SERVING
 
     @property
-    def state(self) -> str:
-        return str(self.contract.state.value)
+    def state(self) -> State:
+        return self.contract.state
 
     @property
     def in_flight(self) -> int:
@@ -86,7 +82,7 @@ class Process:
         self._count += 1
         name = f"r{self._count}"
         now = self._loop.time()
-        if self.contract.arrive(name, now, streaming=True).value == Admission.REFUSE.value:
+        if self.contract.arrive(name, now, streaming=True) is Admission.REFUSE:
             self._ledger.late += 1
         else:
             self._streams[name] = self._loop.call_at(now + seconds, self._end, name)
@@ -126,7 +122,7 @@ class Process:
                     waiter.set_result(None)
             if flipped:
                 self._loop.call_soon(self.changed)
-        elif self.contract.terminating or self.state == State.DRAINING.value:
+        elif self.contract.terminating or self.state is State.DRAINING:
             self._loop.call_soon(self.changed)
         if self._timer is not None:
             self._timer.cancel()
@@ -153,15 +149,14 @@ class Process:
 
     def lose_engine(self, cause: str) -> None:
         """What stands behind this gateway is gone; the gateway stays, and while draining ends each stream in form."""
-        assert isinstance(self.contract, GatewayContract)
-        if self.state == State.DRAINING.value:
+        if self.state is State.DRAINING:
             for name, timer in self._streams.items():
                 timer.cancel()
                 self.contract.cut_short(name)
                 self._ledger.tokens += 1
         for name in self._streams:
             self.contract.finish(name)
-        if self.state == State.DRAINING.value:
+        if self.state is State.DRAINING:
             self._streams.clear()
         self._lose(cause)
         self.contract.engine_gone()
@@ -169,14 +164,13 @@ class Process:
 
     def find_engine(self) -> None:
         """Something listens again behind this gateway."""
-        if isinstance(self.contract, GatewayContract):
-            self.contract.engine_back()
-            self.touch()
+        self.contract.engine_back()
+        self.touch()
 
     async def change(self, since: int, seconds: float) -> None:
         """Until there is news after `since`, or the wait is over."""
         contract = self.contract
-        if contract.sequence > since or self.state == State.SEALED.value or not self.alive:
+        if contract.sequence > since or self.state is State.SEALED or not self.alive:
             return
         waiter = self._loop.create_future()
         timer = self._loop.call_later(seconds, lambda: waiter.done() or waiter.set_result(None))
@@ -231,8 +225,7 @@ class Network:
         deadline = order.record.deadline
         self.told(process.uid)
         if process.conduct != "ignores":
-            body = DrainRequest if isinstance(process.contract, DrainContract) else gateway_terms.DrainRequest
-            request: Any = body(
+            request = DrainRequest(
                 id=order.record.id,
                 reason=order.record.reason,
                 remaining=None if deadline is None else max(deadline - now, 0.0),
@@ -257,7 +250,7 @@ class Network:
         process = await self._reach(address, key, operator_side.CALL_SECONDS)
         try:
             process.contract.undrain(drain_id)
-        except (DrainConflictError, gateway_terms.DrainConflictError) as error:
+        except DrainConflictError as error:
             raise TooLate("too-late", "the pod is sealed already, or drains under another id (409)") from error
         process.touch()
 
@@ -297,9 +290,9 @@ def settings(container: Mapping[str, Any]) -> dict[str, float]:
 
 def of_service(container: Mapping[str, Any], instance: str) -> DrainContract:
     """The contract as the test service speaks it itself."""
-    return DrainContract(Settings(**settings(container)), instance)
+    return DrainContract(Settings(**settings(container)), instance, serves_late=True)
 
 
-def of_gateway(container: Mapping[str, Any], instance: str) -> GatewayContract:
+def of_gateway(container: Mapping[str, Any], instance: str) -> DrainContract:
     """The contract as the shipped gateway speaks it for an engine."""
-    return GatewayContract(gateway_terms.Settings(**settings(container)), instance)
+    return DrainContract(Settings(**settings(container)), instance)

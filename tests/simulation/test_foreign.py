@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from apps.contract import DrainContract
-from apps.terms import Settings
 from simulation import kubelet
 from simulation.pods import Network, Process
 from simulation.world import World
@@ -19,6 +17,8 @@ from tidegate.api.errors import PodTrouble
 from tidegate.api.foreign import SecretKeyRef
 from tidegate.cluster import project
 from tidegate.cluster.port import PODS
+from tidegate.contract.machine import DrainContract
+from tidegate.contract.terms import Settings
 from tidegate.drain import foreign
 from tidegate.drain.contract import Address, Answer
 from tidegate.drain.dialects import Dialects
@@ -97,8 +97,12 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[World, Applications]
     world = World(seed=1, paranoid=True)
     apps = Applications(world)
     sound = kubelet.of_service
-    bare = Settings(grace=125)
-    monkeypatch.setattr(kubelet, "of_service", lambda c, i: sound(c, i) if c.get("env") else DrainContract(bare, i))
+
+    def of_service(container: dict[str, Any], instance: str) -> DrainContract:
+        bare = DrainContract(Settings(grace=125), instance, serves_late=True)
+        return sound(container, instance) if container.get("env") else bare
+
+    monkeypatch.setattr(kubelet, "of_service", of_service)
     monkeypatch.setattr(foreign, "exchange", apps.exchange)
     monkeypatch.setattr(foreign, "_connect", apps.connect)
     apps.speak()
