@@ -33,13 +33,14 @@ machine:
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-lint: setup ## formatting, lints, types, layers, and whether generated files are current
+lint: setup ## formatting, lints, types, layers, and whether generated files and mutations are current
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	MYPYPATH=dev $(BIN)/mypy -p devcluster -p demolib -p gatewaybench
+	MYPYPATH=dev $(BIN)/mypy -p devcluster -p demolib -p gatewaybench -p mutation
 	$(BIN)/mypy --strict --scripts-are-modules dev/picture
 	$(BIN)/lint-imports
+	$(BIN)/python dev/mutants --check
 	$(BIN)/tidegate crd --check --reference docs/reference.md
 
 format: setup ## let ruff repair and format
@@ -73,8 +74,8 @@ lane-vllm: setup ## vLLM of the environment at VLLM=DIR behind the gateway, on t
 demo: setup ## a rollout under load to look at; KEEP=1 keeps the cluster
 	@$(WITH_CLUSTER); $(IMAGES); dev/demo
 
-mutants: setup ## take each lock, precondition and wait of the operator away, and see a test turn red
-	$(BIN)/python dev/mutants
+mutants: setup ## take each lock, precondition and wait of the operator away, and see a test fail; SHARD=I/N runs a part
+	$(BIN)/python dev/mutants $(if $(SHARD),--shard $(SHARD)) $(if $(JOBS),--jobs $(JOBS))
 
 bench-operator: setup ## figures of the operator on a real cluster, as a table
 	$(WITH_CLUSTER); $(IMAGES); dev/cluster exec $(BIN)/python dev/bench-operator
