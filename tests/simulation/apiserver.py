@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from simulation import ownership, policies, schema
+from simulation import admission, ownership, schema
 from simulation.patches import merged, operate
 from simulation.shapes import selects
 from tidegate.api.errors import Conflict, Denied, NotFound, Rejected, Unavailable
@@ -80,10 +80,11 @@ class Server:
     def all(self, kind: Kind) -> Iterator[Object]:
         return iter(list(self._objects[kind].values()))
 
-    def bound_policies(self) -> frozenset[str]:
-        there = {name for _, name in self._objects[POLICIES]}
-        deny = (b for b in self._objects[POLICY_BINDINGS].values() if "Deny" in b["spec"]["validationActions"])
-        return frozenset(there & {b["spec"]["policyName"] for b in deny})
+    def denying_policies(self) -> list[Object]:
+        """The policies that a binding makes refuse, in the order they were stored."""
+        bindings = self._objects[POLICY_BINDINGS].values()
+        deny = {b["spec"]["policyName"] for b in bindings if "Deny" in b["spec"]["validationActions"]}
+        return [policy for (_, name), policy in self._objects[POLICIES].items() if name in deny]
 
     # -- writing
 
@@ -120,7 +121,7 @@ class Server:
                 {"status": old["status"]} if "status" in old else {}
             )
             schema.validate(kind, old, new, self.refuse_images)
-            self._admit(policies.Request("UPDATE", kind.plural, old, new))
+            self._admit(admission.Request("UPDATE", kind.plural, old, new))
         if new == old:
             return old
         meta = dict(new["metadata"])
@@ -196,7 +197,7 @@ class Server:
         if wanted != old["metadata"]["uid"]:
             raise Conflict(f"Precondition failed: UID in precondition: {wanted}, UID in object meta: another one")
         if not evicted:
-            self._admit(policies.Request("DELETE", kind.plural, old, options=options))
+            self._admit(admission.Request("DELETE", kind.plural, old, options=options))
         terminating = "deletionTimestamp" in old["metadata"]
         grace = options.get("gracePeriodSeconds", (old.get("spec") or {}).get("terminationGracePeriodSeconds", 30))
         lives = kind is PODS and old["spec"].get("nodeName") and old["status"]["phase"] in ("Pending", "Running")
@@ -249,10 +250,11 @@ class Server:
         found = self._objects[NAMESPACES].get(("", namespace))
         return found is not None and "deletionTimestamp" in found["metadata"]
 
-    def _admit(self, request: policies.Request) -> None:
-        if self._goes(request.old["metadata"].get("namespace", "")):
-            request = dataclasses.replace(request, namespace_terminating=True)
-        reason = policies.refusal(request, self.bound_policies())
+    def _admit(self, request: admission.Request) -> None:
+        namespace = self._objects[NAMESPACES].get(("", request.old["metadata"].get("namespace", "")))
+        if namespace is not None:
+            request = dataclasses.replace(request, namespace=namespace)
+        reason = admission.refusal(request, self.denying_policies())
         if reason is not None:
             raise Denied(f'{request.resource} "{request.old["metadata"]["name"]}" is forbidden: {reason}')
 
@@ -265,7 +267,7 @@ class Server:
         before = {"metadata": old["metadata"], "spec": {"replicas": old["spec"]["replicas"]}}
         before["status"] = {"replicas": told.get("replicas", 0), "selector": selector}
         after = merged(before, body)
-        self._admit(policies.Request("UPDATE", f"{kind.plural}/scale", before, after))
+        self._admit(admission.Request("UPDATE", f"{kind.plural}/scale", before, after))
         changed = {**old, "spec": {**old["spec"], "replicas": after["spec"]["replicas"]}}
         self.replace(kind, changed, subresource="scale")
         return after

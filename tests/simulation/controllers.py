@@ -15,7 +15,6 @@ from typing import Any
 from simulation.apiserver import Server
 from simulation.followers import Budgets, EndpointSlices, GarbageCollector, Namespaces
 from simulation.informer import Informer, WorkQueue
-from simulation.policies import DESIRED
 from simulation.shapes import active, controller_uid, owner, ready, ready_since
 from tidegate.api import names
 from tidegate.api.errors import ClusterError, NotFound
@@ -31,6 +30,7 @@ from tidegate.cluster.port import (
 from tidegate.core.state import times
 
 HASH = "pod-template-hash"
+DESIRED = "deployment.kubernetes.io/desired-replicas"
 CACHED = (DEPLOYMENTS, REPLICASETS, PODS, SERVICES, PDBS)
 
 
