@@ -37,10 +37,12 @@ class Binary:
     directory: Path
 
     def component(self, name: str) -> Path:
+        """The program of one of COMPONENTS."""
         return self.directory / name
 
     @property
     def pause_archive(self) -> Path:
+        """The image of the pod sandboxes' pause container."""
         return self.directory / "pause.tar"
 
 

@@ -48,6 +48,7 @@ class ClusterCgroups:
 
     @classmethod
     def here(cls, name: str) -> ClusterCgroups:
+        """In the hierarchies of this machine. Raises ClusterError where there are none."""
         trees = tuple(hierarchies())
         if not trees:
             raise ClusterError("no cgroup file system is mounted: run `mount -t cgroup2 none /sys/fs/cgroup` as root")
@@ -91,13 +92,13 @@ class ClusterCgroups:
                         continue
         return pids
 
-    def kill(self, patience: float = 15.0) -> None:
-        """End everything in our cgroups; raise ClusterError when something does not go within `patience` seconds."""
-        give_up = time.monotonic() + patience
+    def kill(self, timeout: float = 15.0) -> None:
+        """End everything in our cgroups; raise ClusterError when something does not go within `timeout` seconds."""
+        deadline = time.monotonic() + timeout
         while pids := self.members():
             for pid in pids:
                 self._kill_one(pid)
-            if time.monotonic() > give_up:
+            if time.monotonic() > deadline:
                 raise ClusterError(f"these processes of the cluster do not end: {', '.join(map(str, sorted(pids)))}")
             time.sleep(0.02)
 
@@ -115,22 +116,22 @@ class ClusterCgroups:
         finally:
             os.close(handle)
 
-    def remove(self, patience: float = 10.0) -> None:
+    def remove(self, timeout: float = 10.0) -> None:
         """Remove the empty cgroups. The kernel lets go of a cgroup a moment after its last process."""
         for tree in self.trees:
             directories = [Path(d) for d, _, _ in os.walk(tree.root / self.name, topdown=False)]
             for directory in directories:
-                _rmdir(directory, time.monotonic() + patience)
+                _rmdir(directory, time.monotonic() + timeout)
 
 
-def _rmdir(directory: Path, give_up: float) -> None:
+def _rmdir(directory: Path, deadline: float) -> None:
     while True:
         try:
             directory.rmdir()
         except FileNotFoundError:
             return
         except OSError as error:
-            if time.monotonic() > give_up:
+            if time.monotonic() > deadline:
                 raise ClusterError(f"cannot remove the cgroup {directory}: {error.strerror}") from None
             time.sleep(0.02)
         else:

@@ -26,7 +26,7 @@ environment:
 def main(arguments: Sequence[str]) -> int:
     """Run one verb; return the exit status. ClusterError becomes a sentence on stderr and status 1."""
     extend_path()
-    options = _parser().parse_args(_protect(arguments))
+    options = _parser().parse_args(pass_through(arguments))
     try:
         return _run(options)
     except ClusterError as error:
@@ -53,10 +53,10 @@ def _run(options: argparse.Namespace) -> int:
     elif options.verb == "load":
         _load(cluster, options.archives)
     elif options.verb == "kubectl":
-        _become(cluster.kubectl(options.command))
+        _exec(cluster.kubectl(options.command))
     elif options.verb == "exec":
         os.environ["KUBECONFIG"] = str(cluster.kubeconfig())
-        _become(cluster.inside(options.command))
+        _exec(cluster.inside(options.command))
     return 0
 
 
@@ -67,7 +67,7 @@ def _load(cluster: Provider, archives: Sequence[Path]) -> None:
         cluster.load(archive.absolute())
 
 
-def _become(command: list[str]) -> None:
+def _exec(command: list[str]) -> None:
     try:
         os.execvp(command[0], command)
     except OSError as error:
@@ -126,7 +126,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _protect(arguments: Sequence[str]) -> list[str]:
+def pass_through(arguments: Sequence[str]) -> list[str]:
     """Put `--` behind kubectl and exec, so that options after them are theirs, not ours."""
     for index, word in enumerate(arguments):
         if word in ("kubectl", "exec") and (index == 0 or arguments[index - 1] != "--kubeconfig"):

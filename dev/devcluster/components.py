@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import subprocess
-import tempfile
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from . import configs
-from .archive import without_layers
 from .binary import Binary
 from .configs import Node
 from .errors import ClusterError
 from .layout import CHECKOUT, Layout
-from .pki import NODE_ADDRESS, make_certificates, make_users, token_file
+from .network import NODE_ADDRESS, SERVICE_NETWORK
+from .pki import make_certificates, make_users, token_file
 from .prerequisites import find_cni_plugins
-from .processes import Recorded, Recorder, read_records, write_atomically
+from .processes import Launcher, ProcessRecord, read_records, write_atomically
 from .sandbox import enter
 
 AUDIT_POLICY = CHECKOUT / "dev" / "audit-policy.yaml"
 ETCD = "http://127.0.0.1:2379"
-SERVICE_NETWORK = "10.96.0.0/16"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +27,14 @@ class Starter:
 
     layout: Layout
     binary: Binary
-    recorder: Recorder
-    holder: Recorded
+    launcher: Launcher
+    holder: ProcessRecord
 
     def check(self) -> None:
         """Raise ClusterError with the last lines of its log when a component has died."""
         for record in read_records(self.layout.run / "pids"):
             if not record.alive:
-                raise ClusterError(f"{record.name} ended:\n{self.recorder.last_words(record.name)}")
+                raise ClusterError(f"{record.name} ended:\n{self.launcher.log_tail(record.name)}")
 
     def write_credentials(self, nodes: list[Node]) -> None:
         """Write certificates, tokens and a kubeconfig for every component and for people."""
@@ -52,17 +48,16 @@ class Starter:
     def start_control_plane(self) -> None:
         """Start etcd and the API server, which waits for etcd by itself."""
         pki, data = self.layout.run / "pki", self.layout.data
-        etcd = [
-            "--data-dir",
-            data / "etcd",
-            "--unsafe-no-fsync",
-            "--listen-client-urls",
-            ETCD,
-            "--advertise-client-urls",
-            ETCD,
-        ]
-        self._start("etcd", [*etcd, "--listen-peer-urls", "http://127.0.0.1:2380", "--log-level", "warn"])
-        options = {
+        etcd = {
+            "data-dir": data / "etcd",
+            "unsafe-no-fsync": "true",
+            "listen-client-urls": ETCD,
+            "advertise-client-urls": ETCD,
+            "listen-peer-urls": "http://127.0.0.1:2380",
+            "log-level": "warn",
+        }
+        self._start("etcd", _flags(etcd))
+        api_server = {
             "etcd-servers": ETCD,
             "service-cluster-ip-range": SERVICE_NETWORK,
             "advertise-address": NODE_ADDRESS,
@@ -85,7 +80,7 @@ class Starter:
             "audit-log-mode": "blocking",
             "audit-log-maxsize": "1000",
         }
-        self._start("kube-apiserver", [f"--{name}={value}" for name, value in options.items()])
+        self._start("kube-apiserver", _flags(api_server))
 
     def start_controllers(self) -> None:
         """Start the controller manager and the scheduler, each as its own user."""
@@ -116,7 +111,7 @@ class Starter:
         (run / "cni" / "10-pods.conflist").write_text(configs.cni(self.layout, node))
         (run / "containerd.toml").write_text(configs.containerd(self.layout, node, plugins))
         command = [*enter(self.holder, mounts=True), "containerd", "--config", run / "containerd.toml"]
-        self.recorder.start(f"containerd-{node.name}", command)
+        self.launcher.start(f"containerd-{node.name}", command)
 
     def start_kubelet(self, node: Node) -> None:
         """Start a node's kubelet; its containerd must listen already."""
@@ -141,28 +136,11 @@ class Starter:
 
     def _start(self, component: str, options: Sequence[object], name: str | None = None) -> None:
         command = [*enter(self.holder, mounts=True), self.binary.component(component), *options]
-        self.recorder.start(name or component, command)
+        self.launcher.start(name or component, command)
 
     def _credentials(self, user: str) -> Path:
         return self.layout.run / "pki" / f"{user}.kubeconfig"
 
 
-def import_image(layout: Layout, node: str, archive: Path) -> None:
-    """Import an image archive into one node's containerd, sending only the layers that it does not hold."""
-    held = {digest.removeprefix("sha256:") for digest in _ctr(layout, node, "content", "ls", "--quiet").split()}
-    with tempfile.TemporaryDirectory(prefix="import-", dir=layout.data) as workspace:
-        part = Path(workspace) / archive.name
-        if without_layers(archive, held, part):
-            # A layer may have been collected since we asked for it; then the whole archive is sent.
-            with suppress(ClusterError):
-                _ctr(layout, node, "images", "import", str(part))
-                return
-    _ctr(layout, node, "images", "import", str(archive))
-
-
-def _ctr(layout: Layout, node: str, *arguments: str) -> str:
-    command = ["ctr", "--address", str(layout.socket(node)), "--namespace", "k8s.io", *arguments]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False)
-    if answer.returncode:
-        raise ClusterError(f"{node}: `ctr {' '.join(arguments)}` failed: {answer.stderr.strip()}")
-    return answer.stdout
+def _flags(options: Mapping[str, object]) -> list[str]:
+    return [f"--{name}={value}" for name, value in options.items()]

@@ -8,10 +8,8 @@ from pathlib import Path
 
 from .binary import PAUSE_IMAGE
 from .layout import Layout
-from .pki import NODE_ADDRESS, User
-
-API_SERVER = f"https://{NODE_ADDRESS}:6443"
-POD_NETWORK = "10.244.0.0/16"
+from .network import API_SERVER, DNS_SERVICE, NODE_ADDRESS, POD_NETWORK, pod_subnet
+from .pki import User
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +21,18 @@ class Node:
 
     @property
     def kubelet_port(self) -> int:
+        """Where its kubelet serves logs and commands."""
         return 10250 + 10 * self.index
 
     @property
     def health_port(self) -> int:
+        """Where its kubelet serves /healthz, on 127.0.0.1."""
         return 10248 + 10 * self.index
 
     @property
     def subnet(self) -> str:
-        return f"10.244.{self.index}.0/24"
+        """Of its pods."""
+        return pod_subnet(self.index)
 
 
 def kubeconfig(layout: Layout, user: User) -> str:
@@ -139,7 +140,7 @@ def kubelet(layout: Layout, node: Node) -> str:
             "oomScoreAdj": 0,
             "containerRuntimeEndpoint": f"unix://{layout.socket(node.name)}",
             "clusterDomain": "cluster.local",
-            "clusterDNS": ["10.96.0.10"],
+            "clusterDNS": [DNS_SERVICE],
             "resolvConf": "",
             "nodeStatusUpdateFrequency": "5s",
             "podLogsDir": str(layout.data / node.name / "pod-logs"),

@@ -37,11 +37,13 @@ class ExistingCluster:
         """Leave the cluster alone."""
 
     def kubeconfig(self) -> Path:
+        """The file that was named. Raises ClusterError when it is not there."""
         if not self.path.is_file():
             raise ClusterError(f"there is no kubeconfig at {self.path}: correct TIDEGATE_KUBECONFIG or --kubeconfig")
         return self.path
 
     def status(self) -> dict[str, object]:
+        """Up when the API server lists its nodes."""
         listed = subprocess.run(
             self.kubectl(["get", "nodes", "-o", "name", "--request-timeout=15s"]),
             capture_output=True,
@@ -60,6 +62,7 @@ class ExistingCluster:
         }
 
     def kubectl(self, arguments: Sequence[str]) -> list[str]:
+        """The command line of kubectl with `arguments`."""
         return [*kubectl_program(), "--kubeconfig", str(self.kubeconfig()), *arguments]
 
     def inside(self, command: Sequence[str]) -> list[str]:
@@ -67,6 +70,7 @@ class ExistingCluster:
         return list(command)
 
     def load(self, archive: Path) -> None:
+        """Refuse: raises ClusterError with the way images get to such a cluster."""
         raise ClusterError(
             f"dev/cluster cannot put {archive} on the nodes of a cluster it does not run: "
             "build the image with the Dockerfile and push it to a registry that the cluster pulls from"

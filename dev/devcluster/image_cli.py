@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .errors import ClusterError
-from .foreign import pack_program
 from .images import RECIPES, Image, pack
 from .layout import cache_dir
 from .locking import exclusive
 from .prerequisites import extend_path
 from .processes import write_atomically
+from .program_image import pack_program
 from .provider import Provider, choose_provider
 
 PROGRAMS = {"llama-server": ("tidegate-llama-server", ("v1", "v2"))}
@@ -23,40 +23,14 @@ PROGRAMS = {"llama-server": ("tidegate-llama-server", ("v1", "v2"))}
 def main(arguments: Sequence[str]) -> int:
     """Pack one image and load it into the cluster; return the exit status."""
     extend_path()
-    parser = argparse.ArgumentParser(
-        prog="dev/image", description="Pack an image of this checkout and load it into the cluster of dev/cluster."
-    )
-    parser.add_argument("image", choices=sorted({*RECIPES, *PROGRAMS}))
-    parser.add_argument(
-        "tags",
-        nargs="*",
-        metavar="TAG",
-        help="tags of the one image (default: operator and gateway dev, testapp v1 to v5)",
-    )
-    parser.add_argument(
-        "--program",
-        type=Path,
-        metavar="PATH",
-        help=f"the program to pack, with the libraries beside it, for {', '.join(sorted(PROGRAMS))}",
-    )
-    parser.add_argument(
-        "--root",
-        type=Path,
-        metavar="DIR",
-        help="a whole system that --program lies in, to be packed as it is",
-    )
-    parser.add_argument("--no-load", action="store_true", help="only write the archive and print its path")
+    parser = _parser()
     options = parser.parse_args(arguments)
     if (options.image in PROGRAMS) is (options.program is None):
         parser.error(f"--program is for {', '.join(sorted(PROGRAMS))}, which cannot be packed without it")
     try:
         # Held while loading too, so that nobody replaces the archive that is being read.
         with exclusive(cache_dir() / "images.lock", "another dev/image"):
-            if options.program:
-                repository, tags = PROGRAMS[options.image]
-                image = pack_program(repository, options.program, options.tags or tags, options.root)
-            else:
-                image = pack(RECIPES[options.image], options.tags)
+            image = _packed(options)
             if not options.no_load:
                 load_once(choose_provider(), image)
     except ClusterError as error:
@@ -64,6 +38,13 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     print(image.archive)
     return 0
+
+
+def _packed(options: argparse.Namespace) -> Image:
+    if options.program is None:
+        return pack(RECIPES[options.image], options.tags)
+    repository, tags = PROGRAMS[options.image]
+    return pack_program(repository, options.program, options.tags or tags, options.root)
 
 
 def load_once(cluster: Provider, image: Image) -> None:
@@ -80,3 +61,18 @@ def load_once(cluster: Provider, image: Image) -> None:
             if set(old.read_text().split()) & set(image.tags):
                 old.unlink()
         write_atomically(stamp, "\n".join(image.tags))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="dev/image", description="Pack an image of this checkout and load it into the cluster of dev/cluster."
+    )
+    parser.add_argument("image", choices=sorted({*RECIPES, *PROGRAMS}))
+    tags = "tags of the one image (default: operator and gateway dev, testapp v1 to v5)"
+    parser.add_argument("tags", nargs="*", metavar="TAG", help=tags)
+    program = f"the program to pack, with the libraries beside it, for {', '.join(sorted(PROGRAMS))}"
+    parser.add_argument("--program", type=Path, metavar="PATH", help=program)
+    root = "a whole system that --program lies in, to be packed as it is"
+    parser.add_argument("--root", type=Path, metavar="DIR", help=root)
+    parser.add_argument("--no-load", action="store_true", help="only write the archive and print its path")
+    return parser

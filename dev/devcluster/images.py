@@ -17,7 +17,7 @@ from .archive import Layer, layer_of_files, write_archive
 from .binary import go_architecture
 from .errors import ClusterError
 from .layout import CHECKOUT
-from .runtime import (
+from .python_layer import (
     FORMAT,
     Python,
     cached_layer,

@@ -30,10 +30,12 @@ class KindCluster:
 
     @property
     def state(self) -> Path:
+        """The directory of what belongs to this cluster."""
         return CHECKOUT / ".local" / self.layout.name
 
     @property
     def shared_logs(self) -> Path:
+        """A directory that every node and the host see under the same path."""
         return self.state / "shared"
 
     def up(self, nodes: int | None) -> None:
@@ -61,11 +63,13 @@ class KindCluster:
         return text.replace(LOGS_IN_CONFIG, str(self.shared_logs))
 
     def down(self) -> None:
+        """Delete the cluster and its files."""
         self._check_tools()
         self._kind("delete", "cluster", "--name", self.layout.name)
         shutil.rmtree(self.state, ignore_errors=True)
 
     def status(self) -> dict[str, object]:
+        """Up when kind lists nodes."""
         nodes = self._kind("get", "nodes", "--name", self.layout.name).split()
         return {
             "provider": self.name,
@@ -79,12 +83,14 @@ class KindCluster:
         }
 
     def kubeconfig(self) -> Path:
+        """The file that kind wrote. Raises ClusterError when no cluster is up."""
         path = self.state / "kubeconfig"
         if not path.exists():
             raise ClusterError("no cluster is up here: run `dev/cluster up`")
         return path
 
     def kubectl(self, arguments: Sequence[str]) -> list[str]:
+        """The command line of kubectl with `arguments`."""
         return [*kubectl_program(), "--kubeconfig", str(self.kubeconfig()), *arguments]
 
     def inside(self, command: Sequence[str]) -> list[str]:
@@ -99,6 +105,7 @@ class KindCluster:
         return ["nsenter", f"--net=/proc/{json.loads(answer.stdout)}/ns/net", "--", *command]
 
     def load(self, archive: Path) -> None:
+        """Import an image archive on every node."""
         self._kind("load", "image-archive", str(archive), "--name", self.layout.name)
 
     def image_stamps(self) -> Path | None:

@@ -32,42 +32,52 @@ class Layout:
 
     @property
     def name(self) -> str:
+        """Of everything that must have a name: cgroups, directories, the kind cluster."""
         return f"tidegate-{self.id}"
 
     @property
     def run(self) -> Path:
+        """Sockets, credentials and records."""
         return Path("/run") / self.name
 
     @property
     def data(self) -> Path:
+        """Images, etcd and logs."""
         return Path("/var/lib") / self.name
 
     @property
     def lock(self) -> Path:
+        """Held by whoever starts or stops this cluster."""
         # Beside `run`, not in it: a lock must outlive what it guards.
         return Path("/run") / f"{self.name}.lock"
 
     @property
     def summary(self) -> Path:
+        """Written last by `up`: while it is there, the cluster is complete."""
         return self.run / "cluster.json"
 
     @property
     def kubeconfig(self) -> Path:
+        """The administrator's."""
         return self.run / "kubeconfig"
 
     @property
     def logs(self) -> Path:
+        """One file for each component."""
         return self.data / "logs"
 
     @property
     def audit_log(self) -> Path:
+        """Every request to the API server, as audit-policy.yaml has it."""
         return self.logs / "audit.log"
 
     @property
     def shared_logs(self) -> Path:
+        """For hostPath volumes: every node sees this directory under this path."""
         return self.data / "shared"
 
     def socket(self, node: str) -> Path:
+        """Where containerd of `node` listens."""
         return self.run / node / "containerd.sock"
 
 

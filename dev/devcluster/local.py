@@ -9,22 +9,24 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from . import components
 from .binary import Binary, build_binary, find_binary
 from .cgroups import ClusterCgroups
+from .components import Starter
 from .configs import Node
 from .errors import ClusterError, Interrupted
+from .image_import import import_image
 from .layout import Layout, cache_dir
 from .locking import exclusive
 from .prerequisites import check_machine, check_root
-from .processes import Recorded, Recorder, read_records, write_atomically
+from .processes import Launcher, ProcessRecord, read_records, write_atomically
 from .sandbox import HOLDER, open_sandbox, run_inside
+from .waiting import wait_for
 
 DEFAULT_NODES = 2
 
@@ -45,7 +47,7 @@ class LocalCluster:
         """Bring the cluster up; a healthy one is left alone, the rest of a dead one is cleared first."""
         check_machine()
         binary = build_binary()
-        with self._alone():
+        with self._locked():
             if self.exists():
                 if self._healthy(nodes):
                     print(f"the cluster is up: {len(self.nodes())} nodes", file=sys.stderr)
@@ -64,15 +66,17 @@ class LocalCluster:
     def down(self) -> None:
         """Remove everything; does nothing where there is nothing."""
         check_root()
-        with self._alone():
+        with self._locked():
             self._clear()
             self.layout.lock.unlink(missing_ok=True)
 
     def kubeconfig(self) -> Path:
+        """The administrator's. Raises ClusterError when no cluster is up."""
         self._holder()
         return self.layout.kubeconfig
 
     def nodes(self) -> list[str]:
+        """Names of the nodes; none while the cluster is not up."""
         return json.loads(self.layout.summary.read_text())["nodes"] if self.layout.summary.exists() else []
 
     def status(self) -> dict[str, object]:
@@ -108,13 +112,13 @@ class LocalCluster:
         """Import an image archive on every node."""
         self._holder()
         for node in self.nodes():
-            components.import_image(self.layout, node, archive)
+            import_image(self.layout, node, archive)
 
     def image_stamps(self) -> Path | None:
         """Where dev/image notes what it has loaded; it must not outlive the cluster."""
         return self.layout.run / "images"
 
-    def _holder(self) -> Recorded:
+    def _holder(self) -> ProcessRecord:
         check_root()
         records = read_records(self.layout.run / "pids") if self.exists() else []
         for record in records:
@@ -123,7 +127,7 @@ class LocalCluster:
         raise ClusterError("no cluster is up here: run `dev/cluster up`")
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _locked(self) -> Iterator[None]:
         with exclusive(self.layout.lock, "another `dev/cluster` of this checkout"):
             yield
 
@@ -139,7 +143,7 @@ class LocalCluster:
         command = self.kubectl(["get", "--raw", "/readyz", "--request-timeout=10s"])
         try:
             # Patient, since to take a slow API server for a dead one would throw a cluster away.
-            wait_for("readiness", lambda: _succeeds(command), lambda: None, patience=60.0)
+            wait_for("readiness", lambda: _succeeds(command), lambda: None, timeout=60.0)
         except ClusterError:
             return False
         return True
@@ -152,16 +156,16 @@ class LocalCluster:
         layout.shared_logs.chmod(0o1777)
         cgroups = ClusterCgroups.here(layout.name)
         cgroups.create([node.name for node in nodes])
-        recorder = Recorder(layout.run / "pids", layout.logs, cgroups.procs)
-        holder = open_sandbox(layout, recorder, binary)
-        starter = components.Starter(layout, binary, recorder, holder)
+        launcher = Launcher(layout.run / "pids", layout.logs, cgroups.procs)
+        holder = open_sandbox(layout, launcher, binary)
+        starter = Starter(layout, binary, launcher, holder)
         starter.write_credentials(nodes)
         for node in nodes:
             starter.start_containerd(node)
         starter.start_control_plane()
         for node in nodes:
             wait_for(f"containerd of {node.name}", layout.socket(node.name).is_socket, starter.check)
-            components.import_image(layout, node.name, binary.pause_archive)
+            import_image(layout, node.name, binary.pause_archive)
         self._wait_for_api(starter, ["get", "--raw", "/readyz"])
         starter.start_controllers()
         for node in nodes:
@@ -173,7 +177,7 @@ class LocalCluster:
             self._wait_for_api(starter, ["get", "node", node.name, "-o", ready], answer="True")
         write_atomically(layout.summary, json.dumps({"nodes": [node.name for node in nodes]}))
 
-    def _wait_for_api(self, starter: components.Starter, arguments: list[str], answer: str | None = None) -> None:
+    def _wait_for_api(self, starter: Starter, arguments: list[str], answer: str | None = None) -> None:
         command = self.kubectl([*arguments, "--request-timeout=5s"])
 
         def done() -> bool:
@@ -207,26 +211,16 @@ def _succeeds(command: list[str]) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def remove_tree(directory: Path, patience: float = 10.0) -> None:
+def remove_tree(directory: Path, timeout: float = 10.0) -> None:
     """Remove a directory that has just been in use: an ending namespace may keep a file busy for a moment."""
-    give_up = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     while directory.exists():
         try:
             shutil.rmtree(directory)
         except OSError as error:
-            if time.monotonic() > give_up:
+            if time.monotonic() > deadline:
                 raise ClusterError(f"cannot remove {error.filename}: {error.strerror}") from None
             time.sleep(0.05)
-
-
-def wait_for(what: str, done: Callable[[], bool], check: Callable[[], None], patience: float = 180.0) -> None:
-    """Poll `done` until it is true; `check` raises as soon as waiting has become pointless."""
-    give_up = time.monotonic() + patience
-    while not done():
-        check()
-        if time.monotonic() > give_up:
-            raise ClusterError(f"{what} did not come about within {patience:.0f} s")
-        time.sleep(0.1)
 
 
 @contextmanager

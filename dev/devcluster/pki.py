@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .errors import ClusterError
+from .network import API_SERVICE, NODE_ADDRESS
 
-NODE_ADDRESS = "10.200.0.1"
-SERVICE_ADDRESS = "10.96.0.1"
 _NAMES = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost")
 
 
@@ -43,21 +42,9 @@ def make_certificates(directory: Path) -> None:
     directory.mkdir(mode=0o700)
     _key(directory / "sa.key")
     _key(directory / "ca.key")
-    _openssl(
-        "req",
-        "-x509",
-        "-new",
-        "-key",
-        "ca.key",
-        "-out",
-        "ca.crt",
-        "-days",
-        "365",
-        "-subj",
-        "/CN=tidegate-ca",
-        at=directory,
-    )
-    addresses = f"IP:127.0.0.1,IP:{NODE_ADDRESS},IP:{SERVICE_ADDRESS}"
+    authority = ["-key", "ca.key", "-out", "ca.crt", "-days", "365", "-subj", "/CN=tidegate-ca"]
+    _openssl("req", "-x509", "-new", *authority, at=directory)
+    addresses = f"IP:127.0.0.1,IP:{NODE_ADDRESS},IP:{API_SERVICE}"
     names = ",".join(f"DNS:{name}" for name in _NAMES)
     _certificate(directory, "apiserver", "/CN=kube-apiserver", f"subjectAltName={names},{addresses}\n")
     # With it the API server fetches logs from kubelets and runs commands through them.

@@ -67,6 +67,7 @@ def check_machine() -> None:
 
 
 def check_root() -> None:
+    """Raise ClusterError with the ways out when this is not root."""
     if os.geteuid() != 0:
         raise ClusterError(
             "the local cluster makes network namespaces and mounts, which takes root: run the same command with sudo.\n"

@@ -13,7 +13,7 @@ from .errors import ClusterError
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class ProcessRecord:
     """One component of the cluster. `started` is in clock ticks since boot, field 22 of /proc/PID/stat."""
 
     name: str
@@ -22,6 +22,7 @@ class Recorded:
 
     @property
     def alive(self) -> bool:
+        """Whether that very process still runs."""
         return start_ticks(self.pid) == self.started
 
 
@@ -37,14 +38,14 @@ def start_ticks(pid: int) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorder:
+class Launcher:
     """Starts components into the cluster's cgroup and keeps a record of each."""
 
     records: Path
     logs: Path
     cgroup_procs: Path
 
-    def start(self, name: str, command: Sequence[object]) -> Recorded:
+    def start(self, name: str, command: Sequence[object]) -> ProcessRecord:
         """Start `command` in the background; its output goes to logs/NAME.log.
 
         The process enters our cgroup before it becomes `command`, so that even an `up` killed before it wrote
@@ -62,12 +63,12 @@ class Recorder:
             )
         started = start_ticks(process.pid)
         if started is None:
-            raise ClusterError(f"{name} ended at once:\n{self.last_words(name)}")
-        recorded = Recorded(name, process.pid, started)
-        write_atomically(self.records / f"{name}.json", json.dumps(asdict(recorded)))
-        return recorded
+            raise ClusterError(f"{name} ended at once:\n{self.log_tail(name)}")
+        record = ProcessRecord(name, process.pid, started)
+        write_atomically(self.records / f"{name}.json", json.dumps(asdict(record)))
+        return record
 
-    def last_words(self, name: str, lines: int = 15) -> str:
+    def log_tail(self, name: str, lines: int = 15) -> str:
         """The end of a component's log, for error messages."""
         path = self.logs / f"{name}.log"
         if not path.exists():
@@ -75,12 +76,12 @@ class Recorder:
         return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
 
 
-def read_records(records: Path) -> list[Recorded]:
+def read_records(records: Path) -> list[ProcessRecord]:
     """All components on record, alive or not. A record that was cut off by a crash is left out."""
     found = []
     for path in sorted(records.glob("*.json")):
         try:
-            found.append(Recorded(**json.loads(path.read_text())))
+            found.append(ProcessRecord(**json.loads(path.read_text())))
         except (ValueError, TypeError):
             continue
     return found

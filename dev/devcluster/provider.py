@@ -22,23 +22,32 @@ class Provider(Protocol):
     """What every kind of cluster can do. Commands are returned, not run, so that the caller can become them."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """As TIDEGATE_PROVIDER has it."""
 
-    def up(self, nodes: int | None) -> None: ...
+    def up(self, nodes: int | None) -> None:
+        """Bring the cluster up with `nodes` nodes (None: the default); a healthy one is left alone."""
 
-    def down(self) -> None: ...
+    def down(self) -> None:
+        """Remove the cluster and all it made; does nothing where there is none."""
 
-    def status(self) -> dict[str, object]: ...
+    def status(self) -> dict[str, object]:
+        """What `dev/cluster status --json` prints."""
 
-    def kubeconfig(self) -> Path: ...
+    def kubeconfig(self) -> Path:
+        """The file that reaches the cluster. Raises ClusterError when there is none."""
 
-    def kubectl(self, arguments: Sequence[str]) -> list[str]: ...
+    def kubectl(self, arguments: Sequence[str]) -> list[str]:
+        """The command line of kubectl with `arguments`."""
 
-    def inside(self, command: Sequence[str]) -> list[str]: ...
+    def inside(self, command: Sequence[str]) -> list[str]:
+        """The command line of `command` in the network of pods and Services."""
 
-    def load(self, archive: Path) -> None: ...
+    def load(self, archive: Path) -> None:
+        """Import an image archive on every node."""
 
-    def image_stamps(self) -> Path | None: ...
+    def image_stamps(self) -> Path | None:
+        """The directory in which dev/image notes what it has loaded; None: nothing can be loaded."""
 
 
 def choose_provider(kubeconfig: str | None = None) -> Provider:

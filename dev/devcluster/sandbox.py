@@ -14,8 +14,8 @@ from pathlib import Path
 from .binary import Binary
 from .errors import ClusterError
 from .layout import Layout
-from .pki import NODE_ADDRESS
-from .processes import Recorded, Recorder
+from .network import NODE_ADDRESS, NOWHERE
+from .processes import Launcher, ProcessRecord
 
 HOLDER = "sandbox"
 # Paths that Kubernetes and containerd write to whatever their configuration says. Inside the sandbox each is a
@@ -30,14 +30,14 @@ ip link set lo up
 ip link add uplink0 type bridge
 ip addr add {NODE_ADDRESS}/16 dev uplink0
 ip link set uplink0 up
-ip route add default via 10.200.255.254 dev uplink0   # nobody is there: what would leave the cluster ends here
+ip route add default via {NOWHERE} dev uplink0
 echo 1 >/proc/sys/net/ipv4/ip_forward
 if [ -e /proc/sys/net/bridge/bridge-nf-call-iptables ]; then echo 1 >/proc/sys/net/bridge/bridge-nf-call-iptables; fi
 exec "$holder"
 """
 
 
-def open_sandbox(layout: Layout, recorder: Recorder, binary: Binary, patience: float = 20.0) -> Recorded:
+def open_sandbox(layout: Layout, launcher: Launcher, binary: Binary, timeout: float = 20.0) -> ProcessRecord:
     """Start the process that holds the namespaces and wait until they are furnished."""
     holder_program = layout.run / HOLDER
     shutil.copy(binary.component("pause"), holder_program)
@@ -45,17 +45,17 @@ def open_sandbox(layout: Layout, recorder: Recorder, binary: Binary, patience: f
         Path(place).mkdir(parents=True, exist_ok=True)
     unshare = ["unshare", "--net", "--mount", "--propagation", "slave"]
     script = ["sh", "-euc", _SETUP, HOLDER, layout.run, layout.data, holder_program, *FIXED_PATHS]
-    holder = recorder.start(HOLDER, [*unshare, *script])
-    give_up = time.monotonic() + patience
+    holder = launcher.start(HOLDER, [*unshare, *script])
+    deadline = time.monotonic() + timeout
     # It becomes the holder only after every step of the set-up has worked.
     while _program(holder.pid) != str(holder_program):
-        if not holder.alive or time.monotonic() > give_up:
-            raise ClusterError(f"the cluster's namespaces could not be set up:\n{recorder.last_words(HOLDER)}")
+        if not holder.alive or time.monotonic() > deadline:
+            raise ClusterError(f"the cluster's namespaces could not be set up:\n{launcher.log_tail(HOLDER)}")
         time.sleep(0.02)
     return holder
 
 
-def enter(holder: Recorded, *, mounts: bool) -> list[str]:
+def enter(holder: ProcessRecord, *, mounts: bool) -> list[str]:
     """The command prefix that runs something in the cluster's network, and with `mounts` among its mounts.
 
     Not `ip netns exec`: that mounts a new /sys, in which the kubelet finds no cgroups.
@@ -73,6 +73,6 @@ def _program(pid: int) -> str:
         return ""
 
 
-def run_inside(holder: Recorded, command: Sequence[object]) -> list[str]:
+def run_inside(holder: ProcessRecord, command: Sequence[object]) -> list[str]:
     """`command` in the cluster's network, with the machine's own mounts."""
     return [*enter(holder, mounts=False), *map(str, command)]

@@ -48,10 +48,12 @@ class Python:
 
     @property
     def short(self) -> str:
+        """The version as directories have it, 3.11."""
         return ".".join(self.version.split(".")[:2])
 
     @property
     def key(self) -> str:
+        """Changes with anything that makes another layer."""
         changed = self.executable.stat().st_mtime_ns
         return _hash(FORMAT, str(self.executable), self.version, str(self.stdlib), str(changed))
 

@@ -11,7 +11,7 @@ from .archive import layer_of_files, write_archive
 from .binary import go_architecture
 from .errors import ClusterError
 from .images import ARCHIVE_FORMAT, OUTPUT, Image
-from .runtime import DIRECTORIES, FORMAT, GROUPS, USERS, shared_libraries
+from .python_layer import DIRECTORIES, FORMAT, GROUPS, USERS, shared_libraries
 
 HOME = "app"
 
