@@ -33,15 +33,17 @@ machine:
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-lint: setup ## formatting, lints, types, layers, and whether generated files and mutations are current
+lint: setup ## formatting, lints, types, layers, commit messages, generated files and mutations
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	MYPYPATH=dev $(BIN)/mypy -p devcluster -p demolib -p gatewaybench -p mutation
 	$(BIN)/mypy --strict --scripts-are-modules dev/picture
+	$(BIN)/mypy --strict dev/check-commits
 	$(BIN)/lint-imports
 	$(BIN)/python dev/mutants --check
 	$(BIN)/tidegate crd --check --reference docs/reference.md
+	$(BIN)/python dev/check-commits
 
 format: setup ## let ruff repair and format
 	$(BIN)/ruff check --fix .
