@@ -42,7 +42,7 @@ lint: setup ## formatting, lints, types, layers, commit messages, generated file
 	$(BIN)/mypy --strict dev/check-commits
 	$(BIN)/lint-imports
 	$(BIN)/python dev/mutants --check
-	$(BIN)/tidegate crd --check --reference docs/reference.md
+	$(BIN)/tidegate crd --check --reference docs/reference/llmservice.md
 	$(BIN)/python dev/check-commits
 
 format: setup ## let ruff repair and format
@@ -84,7 +84,7 @@ bench-operator: setup ## figures of the operator on a real cluster, as a table
 
 bench-gateway: setup ## figures of the gateway beside Envoy, and HAProxy and nginx where they are installed
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements/bench.txt
-	$(BIN)/python dev/bench-gateway -o docs/bench-gateway.md
+	$(BIN)/python dev/bench-gateway -o docs/reference/bench-gateway.md
 
 images: setup ## pack the images and load them into the cluster that is up
 	$(IMAGES)

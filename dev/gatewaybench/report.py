@@ -8,7 +8,7 @@ from xml.sax.saxutils import escape
 Row = dict[str, Any]
 COLOURS = {"tidegate": "#0f766e", "envoy": "#7c3aed", "haproxy": "#b45309", "nginx": "#4b5563"}
 WIDTH, PANEL, LEFT, TOP = 860, 190, 90, 56
-NEXT_TO_IT = "[configurations](../dev/gatewaybench/configs)"
+NEXT_TO_IT = "[configurations](../../dev/gatewaybench/configs)"
 
 INTRO = """# Figures of the gateway
 
@@ -18,7 +18,7 @@ this run only. {rounds} rounds, the order turned each time; every figure is the 
 chunks of 150 bytes a second, for 5 s. *Staggered*: spread over the period. *Burst*: all streams at one moment, as an
 engine's step does. *Added* is against the direct connection of the same round.
 
-![CPU per chunk and added latency](img/bench-gateway.svg)
+![CPU per chunk and added latency](bench-gateway.svg)
 """
 
 

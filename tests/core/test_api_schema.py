@@ -23,7 +23,7 @@ from tidegate.api.status import Condition, GracePeriod, LLMServiceStatus
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "crds" / "tidegate.dev_llmservices.yaml"
-REFERENCE = ROOT / "docs" / "reference.md"
+REFERENCE = ROOT / "docs" / "reference" / "llmservice.md"
 
 Node = dict[str, Any]
 KEYWORDS = {

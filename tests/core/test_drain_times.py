@@ -316,7 +316,7 @@ def test_the_status_shows_each_term_with_what_it_rests_on() -> None:
 
 
 def page() -> str:
-    return (Path(__file__).resolve().parents[2] / "docs" / "drain-time.md").read_text(encoding="utf-8")
+    return (Path(__file__).resolve().parents[2] / "docs" / "explanation" / "drain-time.md").read_text(encoding="utf-8")
 
 
 def told_drains(text: str) -> list[float]:

@@ -383,7 +383,7 @@ def test_flags_that_the_command_line_lacks_are_named(kind, port, more, missing):
 
 
 def test_the_page_on_engines_says_what_the_presets_say():
-    page = (Path(__file__).parents[2] / "docs" / "engines.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "engines.md").read_text()
     rows = {row.split("`")[1]: row for row in page.splitlines() if row.startswith("| `")}
     assert rows.keys() == {str(kind) for kind in Engine}
     for kind, preset in PRESETS.items():

@@ -11,7 +11,7 @@ from dev.devcluster import prometheus
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 MONITORING = CHECKOUT / "manifests/monitoring"
-RUNBOOKS = CHECKOUT / "docs/runbooks"
+RUNBOOKS = CHECKOUT / "docs/how-to/runbooks"
 METRIC = re.compile(r"\b(?:tidegate|process)_[a-z_]+\b")
 
 

@@ -48,7 +48,7 @@ def test_each_alert_is_tried() -> None:
 
 @pytest.mark.parametrize("rule", alerts(), ids=lambda rule: rule["alert"])
 def test_each_alert_leads_to_a_runbook(rule: dict[str, Any]) -> None:
-    page = RUNBOOKS / rule["annotations"]["runbook_url"].rpartition("/docs/runbooks/")[2]
+    page = RUNBOOKS / rule["annotations"]["runbook_url"].rpartition("/docs/how-to/runbooks/")[2]
     text = page.read_text()
     assert text.startswith(f"# {rule['alert']}\n")
     places = [text.find(heading) for heading in HEADINGS]
@@ -96,7 +96,7 @@ def test_panels_have_ids_of_their_own_and_do_not_overlap() -> None:
 
 
 def test_every_metric_is_documented_and_no_other() -> None:
-    lines = (CHECKOUT / "docs/monitoring.md").read_text().splitlines()
+    lines = (CHECKOUT / "docs/how-to/monitoring.md").read_text().splitlines()
     rows = [line.split("|") for line in lines if line.startswith("| `tidegate_")]
     said = {cells[1].strip().strip("`"): cells[2].replace("`", "").replace(",", " ").split() for cells in rows}
     names = {name.removesuffix("_bucket") for name in exposed() if not name.endswith(("_sum", "_count"))}

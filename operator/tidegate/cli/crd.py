@@ -61,7 +61,8 @@ def _check(wanted: dict[Path, str]) -> int:
     for path in stale:
         what = "differs from the models" if path.is_file() else "is missing"
         print(
-            f"{path} {what}: run `tidegate crd --output crds --reference docs/reference.md` and commit the result",
+            f"{path} {what}: run `tidegate crd --output crds --reference docs/reference/llmservice.md` and commit the "
+            "result",
             file=sys.stderr,
         )
     return 1 if stale else 0

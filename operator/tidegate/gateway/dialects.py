@@ -1,7 +1,7 @@
 """How each API tells a client of trouble, and how its streams look: OpenAI's, its Responses, and Anthropic's Messages.
 
 A client library raises its own error only for trouble in its own API's form. The forms are those of the APIs' public
-references; that the openai and anthropic packages raise for them is said in docs/gateway.md.
+references; that the openai and anthropic packages raise for them is said in docs/reference/gateway.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What is known of each engine: where it listens, how it says that it works, and which flags a pod of it needs.
 
-Of their sources and documentation; which of them ran here is in docs/engines.md.
+Of their sources and documentation; which of them ran here is in docs/reference/engines.md.
 """
 
 import re
