@@ -12,11 +12,11 @@ NEXT_TO_IT = "[configurations](../../dev/gatewaybench/configs)"
 
 INTRO = """# Figures of the gateway
 
-`make bench-gateway`: the gateway as it is shipped, beside {rivals} with one worker each ({configs}),
-and beside a direct connection. {machine}; client, engine and proxy share the cores, so latencies are comparable within
-this run only. {rounds} rounds, the order turned each time; every figure is the median of the rounds. A stream brings 50
-chunks of 150 bytes a second, for 5 s. *Staggered*: spread over the period. *Burst*: all streams at one moment, as an
-engine's step does. *Added* is against the direct connection of the same round.
+`make bench-gateway` measures the shipped gateway, {rivals} with one worker each ({configs}),
+and a direct connection. {machine}; client, engine and proxy share the cores, so latencies are comparable within this
+run only. {rounds} rounds, in a different order each time; every figure is the median of the rounds. A stream brings 50
+chunks of 150 bytes a second, for 5 s. *Staggered*: spread over the period. *Burst*: all streams at one moment, as one
+step of an engine produces them. *Added* is relative to the direct connection of the same round.
 
 ![CPU per chunk and added latency](bench-gateway.svg)
 """
@@ -34,7 +34,7 @@ def table(rows: Sequence[Row], machine: str, rounds: int) -> str:
         f"| {_n(r['p99Added'], 2)} | {_n(r['p99'], 2)} | {_n(r['memoryMb'], 0)} |"
         for r in streams
     ]
-    out += ["", "Short calls, one after the other on each connection:", ""]
+    out += ["", "Short calls, one after another on each connection:", ""]
     out += ["| connections | through | calls per second | CPU per call, µs |", "|---|---|---|---|"]
     out += [
         f"| {r['load']} | {r['rival']} | {_n(r['callsPerSecond'], 0)} | {_n(r['cpuMicrosecondsPerCall'], 0)} |"

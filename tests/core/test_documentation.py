@@ -1,11 +1,16 @@
-"""README and docs: every link leads somewhere, and every page can be reached."""
+"""README and docs: links lead somewhere, pages can be reached, and words and fields are those of the API."""
 
 import re
 from collections.abc import Iterator
+from enum import StrEnum
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tidegate.api import conditions
+from tidegate.api.schema import open_api_schema
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*CHECKOUT.glob("*.md"), *(CHECKOUT / "docs").rglob("*.md"), *(CHECKOUT / "manifests").rglob("*.md")])
@@ -71,6 +76,68 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
 def test_every_picture_is_shown_on_a_page() -> None:
     shown = {(page.parent / target).resolve() for page in PAGES for target in links(page.read_text())}
     assert [name(picture) for picture in (CHECKOUT / "docs").rglob("*.svg") if picture not in shown] == []
+
+
+def test_the_readme_is_short() -> None:
+    assert len((CHECKOUT / "README.md").read_text().splitlines()) <= 150
+
+
+# -- what the pages say of the API
+
+
+def rows(heading: str) -> list[list[str]]:
+    """The cells of the tables below a heading of the page on conditions, up to the next heading."""
+    text = (CHECKOUT / "docs/reference/conditions.md").read_text()
+    section = text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    lines = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in cells] for cells in lines]
+
+
+@pytest.mark.parametrize(
+    ("heading", "column", "words"),
+    [
+        ("Conditions", 0, (conditions.ConditionType,)),
+        ("Reasons", 0, (conditions.Reason,)),
+        ("Phases", 0, (conditions.Phase,)),
+        ("Drains", 0, (conditions.DrainReason, conditions.Outcome)),
+        ("Drains", 1, (conditions.PodState,)),
+        ("Terms of the grace period", 0, (conditions.TermSource,)),
+    ],
+)
+def test_each_word_of_the_api_has_its_row_and_no_other(
+    heading: str, column: int, words: tuple[type[StrEnum], ...]
+) -> None:
+    said = [cell for cells in rows(heading) if re.fullmatch(r"`\w+`", cell := cells[column])]
+    assert sorted(said) == sorted(f"`{word}`" for kind in words for word in kind)
+
+
+def test_a_reason_is_said_of_conditions_there_are() -> None:
+    said = {word for cells in rows("Reasons") for word in re.findall(r"`(\w+)`", cells[1])}
+    assert said and said <= set(conditions.ConditionType)
+
+
+def test_the_shown_status_has_the_fields_of_the_resource() -> None:
+    page = (CHECKOUT / "docs/how-to/watch-a-rollout.md").read_text()
+    shown = page[page.index("\nStatus:\n") : page.index("\nEvents:\n")]
+    known = set(field_names(open_api_schema()["properties"]["status"]))
+    found = {_field(key) for key in re.findall(r"^ +([A-Za-z][\w ]*):(?: |$)", shown, re.MULTILINE)}
+    assert len(found) > 30 and found <= known
+
+
+def field_names(node: dict[str, Any]) -> Iterator[str]:
+    for name_, child in (node.get("properties") or {}).items():
+        yield name_
+        yield from field_names(child)
+        yield from field_names(child.get("items") or {})
+
+
+def _field(key: str) -> str:
+    """The field behind a key as kubectl describe prints it: `Eta Upper Seconds` is `etaUpperSeconds`."""
+    words = key.split()
+    return words[0][0].lower() + words[0][1:] + "".join(words[1:])
+
+
+# -- the tools of this file
 
 
 @pytest.mark.parametrize(

@@ -316,7 +316,7 @@ def test_the_status_shows_each_term_with_what_it_rests_on() -> None:
 
 
 def page() -> str:
-    return (Path(__file__).resolve().parents[2] / "docs" / "explanation" / "drain-time.md").read_text(encoding="utf-8")
+    return (Path(__file__).resolve().parents[2] / "docs" / "how-to" / "grace-period.md").read_text(encoding="utf-8")
 
 
 def told_drains(text: str) -> list[float]:
@@ -359,7 +359,7 @@ def test_the_page_shows_what_kubectl_describe_shows_of_such_a_service() -> None:
     told = " ".join(lines)
     assert f"{' + '.join(map(str, terms.values()))} = {document['gracePeriod']['seconds']} s" in told
     times = document["drainTimes"]
-    assert f"took at most {times['p50Seconds']} s and the longest {times['p99Seconds']} s" in told
+    assert f"took at most {times['p50Seconds']} s, and the longest took {times['p99Seconds']} s" in told
     assert f"may be as long as {times['p99UpperSeconds']} s" in told
 
 

@@ -206,8 +206,9 @@ def test_it_runs_on_the_standard_library_alone() -> None:
 
 
 def examples() -> list[tuple[str, str]]:
-    """(input, output) of the examples in docs/explanation/drain-time.md, as they stand there."""
-    text = (Path(__file__).resolve().parents[2] / "docs" / "explanation" / "drain-time.md").read_text(encoding="utf-8")
+    """(input, output) of the examples in docs/how-to/estimate-drain-times.md, as they stand there."""
+    page = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "estimate-drain-times.md"
+    text = page.read_text(encoding="utf-8")
     blocks = re.findall(r"(?:^(?:    .*)?\n)+", text, re.MULTILINE)
     code = [textwrap.dedent(block).strip("\n") for block in blocks if block.startswith(("\n    ", "    "))]
     return [

@@ -96,7 +96,7 @@ def test_panels_have_ids_of_their_own_and_do_not_overlap() -> None:
 
 
 def test_every_metric_is_documented_and_no_other() -> None:
-    lines = (CHECKOUT / "docs/how-to/monitoring.md").read_text().splitlines()
+    lines = (CHECKOUT / "docs/reference/metrics.md").read_text().splitlines()
     rows = [line.split("|") for line in lines if line.startswith("| `tidegate_")]
     said = {cells[1].strip().strip("`"): cells[2].replace("`", "").replace(",", " ").split() for cells in rows}
     names = {name.removesuffix("_bucket") for name in exposed() if not name.endswith(("_sum", "_count"))}
