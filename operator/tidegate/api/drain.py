@@ -31,16 +31,16 @@ class Grace(Model):
     """Terms of terminationGracePeriodSeconds: what a pod gets in place when somebody else deletes it."""
 
     initial_seconds: int = bounded(120, 0, DAY)
-    """Prior of the drain term in seconds; absent: 120."""
+    """The drain term in seconds until drains have been measured; absent: 120."""
     teardown_seconds: int = bounded(10, 0, DAY)
     """Seconds that the engine needs to exit after its last token; absent: 10."""
     safety_seconds: int = bounded(5, 0, DAY)
-    """Margin in seconds; absent: 5."""
+    """Safety margin in seconds; absent: 5."""
     max_seconds: int = bounded(600, 1, WEEK)
     """Cap of the sum of all terms in seconds; absent: 600."""
     roll_on_drift: StrictBool = False
-    """Whether a grace period that has become stale, by more than a tenth where it is measured, rolls the pods. If not,
-    the next revision carries the present one."""
+    """Whether the pods roll when their grace period is stale: by more than a tenth, if it is measured. If not, the next
+    revision carries the new one."""
 
 
 class Native(Model):
@@ -54,18 +54,18 @@ class Native(Model):
 
 
 class Drain(Model):
-    """How a pod is emptied before it goes."""
+    """How a pod drains before it is deleted."""
 
     mode: DrainMode
-    """Who counts the work of a pod: Native, the service itself, by the drain contract or an endpoint of its own;
+    """Who counts the work of a pod: Native, the service itself, with the drain contract or an endpoint of its own;
     Gateway, a sidecar that Tidegate puts in front of an engine which knows nothing of drains."""
     budget_seconds: int = bounded(1800, 1, WEEK)
-    """Seconds that the operator waits for a pod before onExpiry; absent: 1800."""
+    """Seconds that the operator waits for a draining pod before it acts on onExpiry; absent: 1800."""
     on_expiry: OnExpiry = OnExpiry.RELEASE
-    """When the budget is spent: Release lets the pod go, its requests are cut and counted; Hold keeps it and stops the
-    rollout; absent: Release."""
+    """What happens when the budget is spent. Release: the pod is released, and its requests are cut and counted. Hold:
+    the pod stays, and the rollout stops; absent: Release."""
     propagation_seconds: int = bounded(5, 1, 300)
-    """Seconds until a withdrawal from the endpoints has reached everybody who sends requests; absent: 5."""
+    """Seconds until everybody who sends requests has learned of a withdrawal from the endpoints; absent: 5."""
     quiet_seconds: int = bounded(2, 0, 300)
     """Seconds without an arrival before a pod is sealed; absent: 2."""
     flush_seconds: int = bounded(5, 0, 300)

@@ -46,7 +46,7 @@ class Count(Model):
     """Where the application says how many requests it holds."""
 
     path: EndpointPath
-    """Path that is read by GET and answers JSON, on the same port as the drain endpoint."""
+    """Path that is read with GET and answers JSON, on the same port as the drain endpoint."""
     pointer: Annotated[
         str,
         Field(max_length=256),
@@ -58,7 +58,7 @@ class Count(Model):
     ]
     """JSON pointer (RFC 6901) to the whole number in that answer."""
     offset: int = bounded(0, 0, 1000)
-    """What the number shows when nothing is in flight, such as 1 where the reading itself is counted; absent: 0."""
+    """What the number shows when nothing is in flight, for example 1 if the reading itself is counted; absent: 0."""
 
 
 class SecretKeyRef(Model):
@@ -103,16 +103,17 @@ class Foreign(Model):
     operator, and it cannot be undone: a pod that was wanted again is replaced."""
 
     method: Method
-    """HTTP method of the call that begins the drain. A GET that answers when it is over and needs no header also
+    """HTTP method of the call that begins the drain. A GET that answers when the drain is over and needs no header also
     serves as preStop hook; for anything else the hook only sleeps."""
     path: EndpointPath
-    """Path of that call, on `spec.drain.native.port`. It is made once the pod has left the endpoints and
-    propagationSeconds are over."""
+    """Path of that call, on `spec.drain.native.port`. The call is made when the pod has left the endpoints and
+    propagationSeconds have passed."""
     answers_when_over: StrictBool = False
-    """Whether the call itself returns, with a 2xx status, when the last request has ended; absent: false. With a count
-    beside it the count has to be 0 then, else it is called again: for endpoints that give up waiting."""
+    """Whether the call itself returns, with a 2xx status, when the last request has ended; absent: false. With a count,
+    the count must be 0 at that moment, otherwise the call is made again: for endpoints that give up waiting."""
     count: Count | None = None
-    """Where the number of requests in flight is read. 0 on two reads is a finished drain, unless the call says it."""
+    """Where the number of requests in flight is read. Two reads of 0 mean that the drain is over, unless the call says
+    so itself."""
     header: Header | None = None
     """Header that is sent with the call and with the reads of the count."""
 

@@ -59,9 +59,9 @@ class Resources(Model):
     """What the gateway asks of its node. A CPU limit would add to the time of every token."""
 
     requests: ResourceList | None = None
-    """What is reserved; absent: 50m CPU and 64Mi memory."""
+    """What the scheduler reserves; absent: 50m CPU and 64Mi memory."""
     limits: ResourceList | None = None
-    """What it may not exceed; absent: nothing, unless a LimitRange of the namespace says otherwise."""
+    """What it must not exceed; absent: no limit, unless a LimitRange of the namespace sets one."""
 
 
 class Warmup(Model):
@@ -70,7 +70,7 @@ class Warmup(Model):
     path: EndpointPath
     """Path of the request."""
     body: Annotated[str, Field(max_length=65_536)] | None = None
-    """JSON text that is sent by POST; absent: the path is asked by GET."""
+    """JSON text that is sent with POST; absent: the request is a GET."""
 
 
 def _seconds() -> Any:
@@ -81,7 +81,7 @@ class Timeouts(Model):
     """Three limits that are three different things; 0 means no limit."""
 
     connect_seconds: Annotated[int, _seconds()] | None = None
-    """Seconds until the engine has taken a connection; absent: 5."""
+    """Seconds until the engine has accepted a connection; absent: 5."""
     idle_seconds: Annotated[int, _seconds()] | None = None
     """Seconds of silence within an answer that has begun; absent: 300."""
     total_seconds: Annotated[int, _seconds()] | None = None
@@ -99,9 +99,9 @@ class Route(Model):
     """Requests whose path begins in a certain way, with limits of their own."""
 
     path_prefix: PathPrefix
-    """How the path begins, whole segments of it; of several that fit, the longest counts."""
+    """Prefix of the path, in whole segments. If several match, the longest wins."""
     timeouts: Timeouts
-    """Limits of these requests; what is absent comes from gateway.timeouts."""
+    """Timeouts of these requests; what is absent comes from gateway.timeouts."""
 
 
 class Gateway(Model):
@@ -119,19 +119,19 @@ class Gateway(Model):
         ]
         | None
     ) = None
-    """Image of the gateway; absent: the one that the operator was started with."""
+    """Image of the gateway; absent: the one with which the operator was started."""
     image_pull_policy: PullPolicy | None = None
-    """When the image is pulled; absent: as Kubernetes decides by its tag."""
+    """When the image is pulled; absent: Kubernetes decides by its tag."""
     resources: Resources = Resources()
     """Resources of the container."""
     listen_port: int = bounded(GATEWAY_PORT, 1024, 65_535)
-    """Port at which the gateway takes requests; absent: 9900. The Service finds it under the name of spec.port."""
+    """Port at which the gateway takes requests; absent: 9900. The Service finds it by the name of spec.port."""
     admin_port: int = bounded(CONTRACT_PORT, 1024, 65_535)
     """Port at which the gateway speaks the drain contract; absent: 9901."""
     warmup: Warmup | None = None
-    """A request that has to be answered before the pod turns Ready; absent: none."""
+    """A request that must be answered before the pod becomes Ready; absent: none."""
     timeouts: Timeouts = Timeouts()
-    """Limits of time of every request."""
+    """Timeouts of every request."""
     routes: Annotated[
         tuple[Route, ...],
         Field(
@@ -139,7 +139,7 @@ class Gateway(Model):
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["pathPrefix"]},
         ),
     ] = ()
-    """Limits of time of requests to certain paths."""
+    """Timeouts of requests to certain paths."""
 
     rules: ClassVar = (
         Rule(

@@ -14,9 +14,9 @@ _INTRODUCTION = f"""\
 
 `apiVersion: {names.API_VERSION}`, `kind: {names.KIND}`, short names `llm` and `llms`, category `all`.
 
-Durations are integers in seconds with the unit in the name. An absent optional field takes the value that its
-description names, and stays absent: defaults are not written into the resource (`replicas` aside, which the scale
-subresource needs). Fields that this version does not have are not accepted and ignored: `kubectl` refuses them.
+Durations are integers in seconds, with the unit in the name. An absent optional field takes the value that its
+description names, and stays absent: defaults are not written into the resource (except `replicas`, which the scale
+subresource needs). A field that this version does not have is never silently accepted: `kubectl` refuses it.
 """
 
 
@@ -30,8 +30,9 @@ def markdown() -> str:
     parts = [
         _INTRODUCTION,
         "## spec\n\n" + _table(spec, "spec"),
-        "## Rules\n\nRefused at apply, beside the bounds above. The refusal names the field.\n\n" + _rules(schema),
-        "## status\n\nWritten by the operator alone. Absent means not known, never zero.\n\n"
+        "## Rules\n\nThe API server refuses a resource that breaks one of these rules or the bounds above. "
+        "The refusal names the field.\n\n" + _rules(schema),
+        "## status\n\nOnly the operator writes it. An absent field is not known; it is never zero.\n\n"
         + _table(status, "status"),
         f"## Columns of `kubectl get llm`\n\n{columns}\n",
     ]

@@ -101,15 +101,16 @@ class Rollout(Model):
     """Pods below replicas during a rollout, as a number or a percentage rounded down; absent: 0. If both resolve to 0,
     one pod may be unavailable."""
     min_ready_seconds: int = bounded(0, 0, DAY)
-    """Seconds that a pod must have been Ready before it counts, and an old one drains for it; absent: 0."""
+    """Seconds that a pod must stay Ready before it is available and an old pod drains for it; absent: 0."""
     progress_deadline_seconds: int = bounded(1800, 1, WEEK)
     """Seconds for new pods to become ready; time spent draining does not count; absent: 1800."""
     when_no_capacity: WhenNoCapacity = WhenNoCapacity.WAIT
-    """For a surge pod that is Unschedulable: Wait, or DrainFirst to drain an old pod to make room; absent: Wait."""
+    """What happens when a surge pod is Unschedulable: Wait, or DrainFirst to make room by draining an old pod; absent:
+    Wait."""
     paused: StrictBool = False
-    """Whether the rollout stands still. Drains that have begun go on."""
+    """Whether the rollout is paused. Drains that have begun go on."""
     revision_history_limit: int = bounded(3, 0, 100)
-    """Old revisions kept at 0 replicas for undo; absent: 3."""
+    """Old revisions that are kept at 0 replicas for a rollback; absent: 3."""
     restarted_at: (
         Annotated[
             str,
@@ -122,7 +123,7 @@ class Rollout(Model):
         ]
         | None
     ) = None
-    """Time of the last restart that was asked for. A new value rolls all pods."""
+    """Time of the last requested restart. A new value rolls all pods."""
 
     rules: ClassVar = (
         Rule(
@@ -140,8 +141,8 @@ class Disruption(Model):
     """How node drains are treated."""
 
     mode: DisruptionMode = DisruptionMode.BUDGET
-    """Budget: evictions keep to the service's budget of unavailable pods. Hold: node drains wait until you roll or
-    scale; absent: Budget."""
+    """Budget: an eviction is allowed while enough pods remain. Hold: node drains wait until you roll out or scale in;
+    absent: Budget."""
 
 
 def _declared(port: str) -> str:
@@ -213,25 +214,25 @@ class LLMServiceSpec(Model):
     """What the service should be."""
 
     replicas: int = bounded(1, 0, 10_000)
-    """Pods that serve when nothing is in motion; written by autoscalers through the scale subresource."""
+    """Pods that serve when nothing is changing; autoscalers write it through the scale subresource."""
     port: PortRef
     """Number or name of the container port that carries requests."""
     container: Annotated[str, Field(max_length=63)] | None = None
     """Name of the container that serves; absent: the container that declares the port."""
     template: Annotated[dict[str, Any], Verbatim(PodTemplate)]
-    """An ordinary pod template. terminationGracePeriodSeconds and the serving container's preStop hook are set by
-    Tidegate: leave them out."""
+    """An ordinary pod template. Tidegate sets terminationGracePeriodSeconds and the serving container's preStop hook:
+    leave both out."""
     engine: Engine = Engine.CUSTOM
-    """What stands behind the gateway, so that probes and the flags it needs are known; absent: Custom. Only with
+    """The engine behind the gateway, which decides its probes and the flags it needs; absent: Custom. Only with
     drain.mode: Gateway."""
     service: Service = Service()
     """The Service in front of the pods that serve."""
     rollout: Rollout = Rollout()
     """How a new revision replaces the old one."""
     drain: Drain
-    """How a pod is emptied before it goes."""
+    """How a pod drains before it is deleted."""
     probes: Probes = Probes()
-    """Probes of the serving container. A probe in the template itself wins."""
+    """Probes of the serving container. A probe in the template itself takes precedence."""
     gateway: Gateway = Gateway()
     """The sidecar that counts requests for an engine. Only with drain.mode: Gateway."""
     disruption: Disruption = Disruption()

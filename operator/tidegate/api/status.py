@@ -36,17 +36,17 @@ class Condition(Model):
     """A condition as in core Kubernetes."""
 
     type: ConditionType
-    """What the condition is about. Ready, Reconciling and Stalled are always there, the others only while True."""
+    """Type of the condition. Ready, Reconciling and Stalled are always present, the others only while True."""
     status: ConditionStatus
-    """Whether it is so."""
+    """Status of the condition."""
     observed_generation: int | None = None
     """Generation of the spec that the condition was computed for."""
     last_transition_time: str
-    """RFC 3339 time at which status changed last."""
+    """RFC 3339 time at which the status last changed."""
     reason: Reason
     """Why, in one word."""
     message: str
-    """What, why and what to do next, in a sentence."""
+    """What is happening, why, and what comes next or what to do."""
 
 
 class RevisionStatus(Model):
@@ -55,11 +55,11 @@ class RevisionStatus(Model):
     name: str
     """Name of the revision's Deployment."""
     replicas: int
-    """Replicas asked of the Deployment."""
+    """Replicas that the Deployment should have."""
     serving: int
     """Pods that serve and are Ready."""
     draining: int
-    """Pods that drain."""
+    """Pods that are draining."""
 
 
 class PodStatus(Model):
@@ -80,13 +80,13 @@ class PodStatus(Model):
     oldest_seconds: int | None = None
     """Age of the oldest of them in seconds."""
     eta_seconds: int | None = None
-    """Seconds until its drain is over, as half of the drains that ran as long were; absent: too few to tell."""
+    """Seconds until its drain is over: the median of the drains that ran as long; absent: too few to tell."""
     eta_upper_seconds: int | None = None
-    """Seconds within which it is over with 95 % probability, or by its budget for certain."""
+    """Seconds within which its drain is over with 95 % probability, or at the latest by its budget."""
     observed_at: str | None = None
     """RFC 3339 time of the pod's answer."""
     trouble: str | None = None
-    """Why the pod cannot be asked or believed; absent when it answers well."""
+    """Why the pod cannot be asked, or why its answer is not valid; absent: it answers as it should."""
 
 
 class GraceTerm(Model):
@@ -101,9 +101,9 @@ class GraceTerm(Model):
     samples: int | None = None
     """Drains that were measured for it; absent: none."""
     covers: float | None = None
-    """The largest share of drains of which these samples tell a bound, with 95 % confidence: 0.92 is the P92."""
+    """The largest share of drains that these samples bound, with 95 % confidence: 0.92 is the P92."""
     message: str | None = None
-    """What it rests on, and what holds it up or down."""
+    """What the term is based on, and what keeps it high or low."""
 
 
 class GracePeriod(Model):
@@ -123,17 +123,17 @@ class DrainTimesStatus(Model):
     p90_seconds: int | None = None
     """Nine of ten take no longer."""
     p99_seconds: int | None = None
-    """99 of 100 take no longer; absent also where too many were cut to tell."""
+    """99 of 100 take no longer; also absent if too many were cut to tell."""
     p99_upper_seconds: int | None = None
     """95 % upper bound of the P99."""
     samples: int = 0
     """Drains counted, and ages of requests of pods whose drain is not over."""
     censored: int = 0
-    """Those of them that lasted at least so long: cut, lost from sight, or not over."""
+    """Those of them that lasted at least as long as was seen: cut, lost from sight, or not over."""
 
 
 class RolloutStatus(Model):
-    """The rollout that runs, or the last one."""
+    """The running rollout, or the last one."""
 
     started_at: str | None = None
     """RFC 3339 time of its start."""
@@ -142,9 +142,10 @@ class RolloutStatus(Model):
     seconds: int | None = None
     """How long it has taken, in seconds."""
     bound_seconds: int | None = None
-    """What no schedule could have beaten with the starts and drains seen, in seconds."""
+    """The lower bound in seconds: no schedule could have been faster with the measured starts and drains."""
     eta_seconds: int | None = None
-    """Seconds until it is finished, by the starts and drains seen; absent: finished, held up, or too little to tell."""
+    """Seconds until it is finished, from the measured starts and drains; absent: finished, blocked, or too little to
+    tell."""
     eta_upper_seconds: int | None = None
     """The same with a probability of 95 %."""
     drained: int = 0
@@ -182,11 +183,11 @@ class LLMServiceStatus(Model):
     observed_generation: int
     """Generation of the spec that this status was computed for."""
     phase: Phase
-    """The state of the service in one word."""
+    """State of the service in one word."""
     message: str = ""
     """Message of the worst condition: what, why, what next."""
     replicas: int = 0
-    """Pods that neither drain nor are drained; read through the scale subresource."""
+    """Pods that are neither draining nor drained; read through the scale subresource."""
     selector: str = ""
     """Selector of those pods; read through the scale subresource."""
     serving: int = 0
@@ -194,19 +195,19 @@ class LLMServiceStatus(Model):
     updated: int = 0
     """Pods of the target revision that serve and are Ready."""
     draining: int = 0
-    """Pods that drain."""
+    """Pods that are draining."""
     target_revision: str | None = None
     """Name of the Deployment of the revision that the spec describes."""
     revisions: Annotated[tuple[RevisionStatus, ...], _map_by("name")] = ()
-    """Revisions that have pods, and the target."""
+    """The revisions that have pods, and the target revision."""
     pods: Annotated[tuple[PodStatus, ...], _map_by("name")] = ()
-    """Pods that drain."""
+    """Pods that are draining."""
     grace_period: GracePeriod | None = None
     """The grace period of the target revision's pods."""
     drain_times: DrainTimesStatus | None = None
-    """How long drains take; absent: none was counted."""
+    """How long drains take; absent: no drain was counted."""
     rollout: RolloutStatus | None = None
-    """The rollout that runs, or the last one."""
+    """The running rollout, or the last one."""
     outcomes: Annotated[tuple[OutcomeStatus, ...], _ATOMIC] = ()
     """The last ten drains, newest last."""
     conditions: Annotated[tuple[Condition, ...], _map_by("type")] = ()
