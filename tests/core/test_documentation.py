@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from tidegate.__main__ import main
 from tidegate.api import conditions
 from tidegate.api.schema import open_api_schema
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*CHECKOUT.glob("*.md"), *(CHECKOUT / "docs").rglob("*.md"), *(CHECKOUT / "manifests").rglob("*.md")])
+OPTION = re.compile(r"--[a-z-]+")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 CODE = re.compile(r"^(```.*?^```$|    .*?$)|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 
@@ -135,6 +137,31 @@ def _field(key: str) -> str:
     """The field behind a key as kubectl describe prints it: `Eta Upper Seconds` is `etaUpperSeconds`."""
     words = key.split()
     return words[0][0].lower() + words[0][1:] + "".join(words[1:])
+
+
+@pytest.mark.parametrize(
+    ("command", "page", "heading"),
+    [(name_, "commands.md", f"`tidegate {name_}") for name_ in ("operator", "plan", "estimate", "crd")]
+    + [("gateway", "gateway.md", "Options")],
+)
+def test_each_option_of_a_command_has_its_row_and_no_other(
+    command: str, page: str, heading: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    section = (CHECKOUT / "docs/reference" / page).read_text().partition(f"\n## {heading}")[2].partition("\n## ")[0]
+    said = {name_ for line in section.splitlines() if line.startswith("| `-") for name_ in OPTION.findall(line)}
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    offered = re.findall(r"^ +(?:-\w.*, )?(--[a-z-]+)", capsys.readouterr().out, re.MULTILINE)
+    assert said == set(offered) - {"--help"}
+
+
+def test_the_page_on_the_architecture_names_files_there_are() -> None:
+    table = (CHECKOUT / "docs/explanation/architecture.md").read_text().partition("\n## Where to change what\n")[2]
+    rooms = re.findall(r"`([a-z_]+/[a-z_/]+\.py)`", table)
+    pages = re.findall(r"`(docs/[a-z_/-]+\.md)`", table)
+    assert len(rooms) >= 8 and len(pages) >= 5
+    missing = [path for path in rooms if not (CHECKOUT / "operator/tidegate" / path).is_file()]
+    assert missing + [path for path in pages if not (CHECKOUT / path).is_file()] == []
 
 
 # -- the tools of this file
