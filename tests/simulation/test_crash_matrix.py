@@ -5,16 +5,16 @@ versions, times and generated names: per image the pods that were made, who was 
 cut, and the counts in the end.
 """
 
-import os
+import gc
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
+from functools import partial
 from typing import Any
 
 import pytest
 
+from simulation.branches import Branch, Branches
 from simulation.process import Weather
 from simulation.world import World
 from tidegate.api import names
@@ -121,71 +121,113 @@ def ending(world: World) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """What happens in one run, at the write of this number, counted from 1."""
-
-    write: int
-    what: str
-    """`killed before`, `killed after`, or a fault of `port.Faults`."""
-    weather: Weather | None = None
-
-    def __str__(self) -> str:
-        return f"{self.what} write {self.write}{f' in {self.weather}' if self.weather else ''}"
-
-
 KILLS = ("killed before", "killed after")
 FAULTS = ("conflict", "429", "500", "timeout")
+"""Those of `port.Faults`."""
 LAG = Weather(lag=(0.0, 2.0))
 STORM = Weather(lag=(0.0, 2.0), drop=0.1, duplicate=0.2, reorder=0.2)
+Story = Callable[[World], None]
 
 
-def play(story: Callable[[World], None], trouble: Trouble | None) -> tuple[dict[str, Any], int]:
-    """One run; returns its ending and how many writes the operator sent."""
-    with World(SEED, traced=False) as world:
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A run from its beginning to its end."""
+
+    ending: dict[str, Any]
+    writes: int
+    trace: list[str]
+
+
+def strike(world: World, branch: Branch) -> None:
+    """Let it happen, at the write that is about to be sent or at one to come."""
+    if branch.variant in KILLS:
+        world.kill_at(branch.write, after=branch.variant == "killed after")
+    else:
+        world.faults.at_write[branch.write] = branch.variant
+
+
+def play(
+    story: Story, weather: Weather | None, within: Branches | Branch | None = None, *, traced: bool = True
+) -> Told:
+    """One run: undisturbed, that of one branch from its start, or of all `Branches`: then each child returns too."""
+    world = World(SEED, traced=traced)
+    if isinstance(within, Branches):
+        world.sent = within
+        within.strike = partial(strike, world)
+    with world:
         world.steady = False
-        if trouble is not None:
-            world.weather = trouble.weather or world.weather
-            if trouble.what in KILLS:
-                world.kill_at(trouble.write, after=trouble.what == "killed after")
-            else:
-                world.faults.at_write[trouble.write] = trouble.what
+        world.weather = weather or world.weather
+        if isinstance(within, Branch):
+            strike(world, within)
         story(world)
-        if trouble is not None:
-            assert world.deaths == (trouble.what in KILLS), "nobody died"
+        struck = within.here if isinstance(within, Branches) else within
+        if struck is not None:
+            assert world.deaths == (struck.variant in KILLS), "nobody died"
             assert not world.faults.at_write, "nothing failed"
         # What was in flight when it ended ends too, so that the sums can be compared.
         world.run(60)
-        return ending(world), len(world.sent)
+        return Told(ending(world), len(world.sent), world.trace)
 
 
-def disturbed(story: Callable[[World], None], troubles: list[Trouble]) -> list[str]:
-    """Play a story once per trouble; returns what went otherwise than undisturbed."""
-    calm, _ = play(story, None)
-    found = []
-    for trouble in troubles:
-        where = f"{story.__name__}, {trouble}"
-        try:
-            end, _ = play(story, trouble)
-        except AssertionError as error:
-            found.append(f"{where}: {str(error).splitlines()[0]}")
-            continue
-        found += [f"{where}: {key} {end[key]}, undisturbed {calm[key]}" for key in calm if end[key] != calm[key]]
-    return found
+def explore(
+    story: Story, weather: Weather | None, branches: Branches, *, traced: bool = False
+) -> tuple[Told, dict[Branch, Any]]:
+    """The undisturbed run, and by branch what each came to: as told, or an error."""
+    # A garbage collection in a child would write to, and so copy, all that it shares with the parent.
+    gc.collect()
+    gc.freeze()
+    try:
+        told = play(story, weather, branches, traced=traced)
+        branches.report(told)
+    except BaseException as error:
+        branches.report(RuntimeError(f"{type(error).__name__}: {error}"))
+        branches.close()
+        raise
+    finally:
+        gc.unfreeze()
+    return told, branches.collect()
 
 
-def judge(story: Callable[[World], None], *what: str, weather: Weather | None = None) -> None:
-    """Each of `what` at each write of the story, on all processors."""
-    _, writes = play(story, None)
-    # In other weather it may send fewer writes; those at the end are status alone.
-    last = writes if weather is None else writes * 3 // 4
-    troubles = [Trouble(at, kind, weather) for at in range(1, last + 1) for kind in what]
-    count = os.cpu_count() or 1
-    with ProcessPoolExecutor(count, mp_context=get_context("fork")) as pool:
-        parts = [troubles[first::count] for first in range(count)]
-        found = [text for part in pool.map(disturbed, [story] * count, parts) for text in part]
-    assert not found, "\n".join(found[:40])
-    assert len(troubles) > 10
+def difference(result: Any, calm: Told) -> str:
+    """What went otherwise than undisturbed, or nothing."""
+    if not isinstance(result, Told):
+        return str(result).splitlines()[0]
+    end = result.ending
+    return "; ".join(f"{key} {end[key]}, undisturbed {was}" for key, was in calm.ending.items() if end[key] != was)
+
+
+def retold(story: Story, weather: Weather | None, branch: Branch) -> str:
+    """The same run once more, from its start and with its trace."""
+    try:
+        return "\n".join(play(story, weather, branch).trace[-70:])
+    except Exception as error:
+        return str(error)
+
+
+def judge(story: Story, *variants: str, weather: Weather | None = None) -> None:
+    """Each variant at each write of the story.
+
+    In other weather it may send fewer writes, and those at the end are status alone: there, at the first three quarters
+    of as many as in calm.
+    """
+    calm = None if weather is None else play(story, None, traced=False)
+    branches = Branches(variants, calm.writes * 3 // 4 if calm else None)
+    told, results = explore(story, weather, branches)
+    calm = calm or told
+    last = branches.last or told.writes
+    assert last * len(variants) > 10
+    found = {
+        branch: difference(results.get(branch, "the run has no such write"), calm)
+        for branch in (Branch(write, variant) for write in range(1, last + 1) for variant in variants)
+    }
+    wrong = {branch: text for branch, text in found.items() if text}
+    if not wrong:
+        return
+    where = f"{story.__name__}{f' in {weather}' if weather else ''}"
+    lines = [f"{where}, {branch}: {text}" for branch, text in wrong.items()]
+    for branch in [branch for branch in wrong if not isinstance(results.get(branch), EOFError)][:1]:
+        lines[40:] = [f"-- {where}, {branch}:", retold(story, weather, branch)]
+    pytest.fail("\n".join(lines), pytrace=False)
 
 
 every_story = pytest.mark.parametrize("story", STORIES, ids=[story.__name__ for story in STORIES])
@@ -193,19 +235,19 @@ core_stories = pytest.mark.parametrize("story", CORE, ids=[story.__name__ for st
 
 
 @every_story
-def test_a_successor_carries_on_from_the_cluster_alone(story: Callable[[World], None]) -> None:
-    judge(story, *KILLS)
+@pytest.mark.parametrize("kill", KILLS)
+def test_a_successor_carries_on_from_the_cluster_alone(story: Story, kill: str) -> None:
+    judge(story, kill)
 
 
 @core_stories
-def test_a_write_that_fails_or_is_not_answered_changes_no_ending(story: Callable[[World], None]) -> None:
-    judge(story, *FAULTS)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_write_that_fails_or_is_not_answered_changes_no_ending(story: Story, fault: str) -> None:
+    judge(story, fault)
 
 
 @pytest.mark.long
 @every_story
 @pytest.mark.parametrize("weather", [None, LAG, STORM], ids=["calm", "lag", "storm"])
-def test_kills_and_faults_in_every_weather_change_no_ending(
-    story: Callable[[World], None], weather: Weather | None
-) -> None:
+def test_kills_and_faults_in_every_weather_change_no_ending(story: Story, weather: Weather | None) -> None:
     judge(story, *KILLS, *FAULTS, weather=weather)

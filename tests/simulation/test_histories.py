@@ -1,14 +1,13 @@
 """Random histories: the same ones in each run, many others in the long lane. `TIDEGATE_SEED` begins elsewhere.
 
-`PYTHONPATH=operator:tests python -m simulation.histories SEED` tells one history event by event.
+They come in shards, so that the workers of pytest share them. `PYTHONPATH=operator:tests python -m simulation.histories
+SEED` tells one history event by event.
 """
 
 import os
 import secrets
 import subprocess
 import sys
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -17,37 +16,31 @@ from simulation.histories import STEPS, play
 
 HISTORIES = 1000
 SEED = 20261129
-BATCH = 10
+SHARDS = 40
+
+shards = pytest.mark.parametrize("shard", range(SHARDS))
 
 
-def _batch(first: int, steps: int) -> list[str]:
-    found = []
-    for seed in range(first, first + BATCH):
+def _run(histories: int, steps: int, first: int) -> None:
+    """So many, from the seed `first` on, until three have failed."""
+    print(f"TIDEGATE_SEED={first}: {histories} histories of {steps} steps", flush=True)
+    found: list[str] = []
+    for seed in range(first, first + histories):
         try:
             failed = play(seed, steps)
         except Exception as error:
             failed = f"seed {seed}: the simulation itself failed: {type(error).__name__}: {error}"
         if failed is not None:
             found.append(failed)
-    return found
+        if len(found) >= 3:
+            break
+    assert not found, f"TIDEGATE_SEED={first}\n" + "\n\n".join(found)
 
 
-def _run(histories: int, steps: int, seed: int) -> None:
-    base = int(os.environ.get("TIDEGATE_SEED") or seed)
-    print(f"TIDEGATE_SEED={base}: {histories} histories of {steps} steps", flush=True)
-    found: list[str] = []
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("fork")) as pool:
-        firsts = range(base, base + histories, BATCH)
-        for part in pool.map(_batch, firsts, [steps] * len(firsts)):
-            found += part
-            if len(found) >= 3:
-                pool.shutdown(cancel_futures=True)
-                break
-    assert not found, f"TIDEGATE_SEED={base}\n" + "\n\n".join(found[:3])
-
-
-def test_random_histories_keep_every_promise_and_get_there() -> None:
-    _run(HISTORIES, STEPS, SEED)
+@shards
+def test_random_histories_keep_every_promise_and_get_there(shard: int) -> None:
+    size = HISTORIES // SHARDS
+    _run(size, STEPS, int(os.environ.get("TIDEGATE_SEED") or SEED) + shard * size)
 
 
 def test_a_seed_tells_the_same_story_in_every_process() -> None:
@@ -64,5 +57,8 @@ def test_a_seed_tells_the_same_story_in_every_process() -> None:
 
 
 @pytest.mark.long
-def test_long_random_histories_keep_every_promise_and_get_there() -> None:
-    _run(5 * HISTORIES, 2 * STEPS, secrets.randbelow(10**8))
+@shards
+def test_long_random_histories_keep_every_promise_and_get_there(shard: int) -> None:
+    size = 5 * HISTORIES // SHARDS
+    base = os.environ.get("TIDEGATE_SEED")
+    _run(size, 2 * STEPS, secrets.randbelow(10**8) if not base else int(base) + shard * size)

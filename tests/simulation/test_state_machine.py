@@ -1,13 +1,13 @@
 """Histories that Hypothesis invents and, when one breaks a promise, shrinks to a short story.
 
-The same ones in each run, and others in the long lane.
+The same ones in each run, and others in the long lane; in shards, so that the workers of pytest share them.
 """
 
 from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, note, settings
+from hypothesis import HealthCheck, note, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
@@ -17,6 +17,7 @@ from simulation.world import World
 
 RANDOM = st.randoms(use_true_random=False)
 PAUSES = st.sampled_from((0.05, 0.5, 2.0, 8.0))
+SHARDS = 4
 COMMON: dict[str, Any] = {
     "stateful_step_count": STEPS,
     "deadline": None,
@@ -73,10 +74,16 @@ def _rule(name: str) -> Any:
 EveryTurn = type("EveryTurn", (Turns,), {f"rule_{name}": _rule(name) for name in WEIGHTS})
 
 
-def test_no_story_that_hypothesis_invents_breaks_a_promise() -> None:
-    run_state_machine_as_test(EveryTurn, settings=settings(max_examples=60, derandomize=True, **COMMON))
+shards = pytest.mark.parametrize("shard", range(SHARDS))
+
+
+@shards
+def test_no_story_that_hypothesis_invents_breaks_a_promise(shard: int) -> None:
+    machine = seed(shard)(type("EveryTurn", (EveryTurn,), {}))
+    run_state_machine_as_test(machine, settings=settings(max_examples=60 // SHARDS, **COMMON))
 
 
 @pytest.mark.long
-def test_no_story_of_a_long_search_breaks_a_promise() -> None:
-    run_state_machine_as_test(EveryTurn, settings=settings(max_examples=2000, **COMMON))
+@shards
+def test_no_story_of_a_long_search_breaks_a_promise(shard: int) -> None:
+    run_state_machine_as_test(EveryTurn, settings=settings(max_examples=2000 // SHARDS, **COMMON))
