@@ -2,6 +2,7 @@
 
 import os
 import sys
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -37,8 +38,16 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
         _skipped.append(report.nodeid)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """A worker of pytest-xdist has ended. What a file skipped as a whole only the worker has seen."""
+    _skipped.extend(nodeid for nodeid in getattr(node, "workeroutput", {}).get("skipped", ()) if nodeid not in _skipped)
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """With CI=true a skipped test fails the run: a missing tool must not look like a passing suite."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["skipped"] = _skipped
     if _skipped and os.environ.get("CI") == "true" and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

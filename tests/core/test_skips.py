@@ -14,7 +14,7 @@ SKIPS_AS_A_WHOLE = "import pytest\npytest.skip('no cluster', allow_module_level=
 PASSES = "def test_passes(): pass\n"
 
 
-def run(directory: Path, ci: str) -> subprocess.CompletedProcess[str]:
+def run(directory: Path, ci: str, *workers: str) -> subprocess.CompletedProcess[str]:
     shutil.copy(RULES, directory)
     (directory / "test_other.py").write_text(PASSES)
     command = [
@@ -24,6 +24,7 @@ def run(directory: Path, ci: str) -> subprocess.CompletedProcess[str]:
         "-q",
         "-p",
         "no:cacheprovider",
+        *workers,
         "--rootdir",
         str(directory),
         str(directory),
@@ -32,10 +33,16 @@ def run(directory: Path, ci: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("skipping", [SKIPS, SKIPS_AS_A_WHOLE], ids=["one test", "a module"])
-@pytest.mark.parametrize(("ci", "status"), [("true", 1), ("", 0)])
-def test_a_skip_fails_the_run_in_ci_alone(tmp_path: Path, skipping: str, ci: str, status: int) -> None:
+@pytest.mark.parametrize(
+    ("ci", "status", "workers"),
+    [("true", 1, ()), ("", 0, ()), ("true", 1, ("-n", "2"))],
+    ids=["in CI", "by hand", "in CI on two workers"],
+)
+def test_a_skip_fails_the_run_in_ci_alone(
+    tmp_path: Path, skipping: str, ci: str, status: int, workers: tuple[str, ...]
+) -> None:
     (tmp_path / "test_it.py").write_text(skipping)
-    ended = run(tmp_path, ci)
+    ended = run(tmp_path, ci, *workers)
     assert ended.returncode == status, ended.stdout
     assert ("which fails the run" in ended.stdout) == (status == 1)
 
