@@ -10,7 +10,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 UV ?= uv
 # More workers than processors: many tests wait for sockets. Chunks of neighbours, and who is done takes of the others'.
-FAST := -n 4 --dist worksteal --durations=40
+FAST := -n 4 --dist worksteal --durations=40 --junitxml .local/test-fast.xml
 # Takes the cluster down when the recipe ends, however it ends; KEEP=1 leaves it up.
 WITH_CLUSTER := trap 'test -n "$${KEEP:-}" || dev/cluster down' EXIT; dev/cluster up
 
@@ -18,7 +18,7 @@ WITH_CLUSTER := trap 'test -n "$${KEEP:-}" || dev/cluster down' EXIT; dev/cluste
 IMAGES := dev/image operator; dev/image gateway; dev/image testapp
 LONG_IMAGES := $(IMAGES); dev/image engine
 
-.PHONY: help setup machine lint format test test-fast test-cluster test-long lane-llama-server lane-vllm demo mutants bench-operator bench-gateway images clean lock
+.PHONY: help setup machine lint format test test-fast test-changed test-cluster test-long lane-llama-server lane-vllm demo mutants bench-operator bench-gateway images clean lock
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
@@ -39,7 +39,7 @@ lint: setup ## formatting, lints, types, layers, commit messages, generated file
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	MYPYPATH=dev $(BIN)/mypy -p devcluster -p demolib -p gatewaybench -p mutation
+	MYPYPATH=dev $(BIN)/mypy -p devcluster -p demolib -p gatewaybench -p mutation -p testchoice
 	$(BIN)/mypy --strict --scripts-are-modules dev/picture
 	$(BIN)/mypy --strict dev/check-commits
 	$(BIN)/lint-imports
@@ -53,6 +53,9 @@ format: setup ## let ruff repair and format
 
 test-fast: setup ## the tests that need no cluster
 	$(PYTEST) tests --ignore tests/cluster -m "not long" $(FAST)
+
+test-changed: setup ## a minute of the tests that concern what differs from main
+	dev/test-changed
 
 test-cluster: setup ## the tests on a real cluster, which comes up for them and goes down after
 	$(WITH_CLUSTER); $(IMAGES); dev/cluster exec $(PYTEST) tests/cluster -m "not long" --durations=40
