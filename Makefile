@@ -40,7 +40,6 @@ lint: setup ## formatting, lints, types, layers, commit messages, generated file
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	MYPYPATH=dev $(BIN)/mypy -p devcluster -p demolib -p gatewaybench -p mutation -p testchoice
-	$(BIN)/mypy --strict --scripts-are-modules dev/picture
 	$(BIN)/mypy --strict dev/check-commits
 	$(BIN)/lint-imports
 	$(BIN)/python dev/mutants --check

@@ -13,7 +13,8 @@ from rich.console import Console
 from . import manifests, summary
 from .api import Api
 from .errors import DemoError
-from .play import NEW, Act, Plan, begin_removal, install, remove
+from .installation import begin_removal, install, remove
+from .play import NEW, Act, Plan
 from .tally import Tally
 from .view import Screen
 

@@ -9,7 +9,18 @@ LOAD = "load"
 IMAGE = "tidegate-testapp"
 
 
+def deployment_path(namespace: str) -> str:
+    """Where the API server has the plain Deployment."""
+    return f"/apis/apps/v1/namespaces/{namespace}/deployments/{SERVICE}"
+
+
+def llmservice_path(namespace: str) -> str:
+    """Where the API server has the LLMService."""
+    return f"/apis/tidegate.dev/v1alpha1/namespaces/{namespace}/llmservices/{SERVICE}"
+
+
 def namespace(name: str) -> Object:
+    """A namespace of the demo."""
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
 
 

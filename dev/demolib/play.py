@@ -1,15 +1,14 @@
 """One act: a service under load gets a new image; with Tidegate, or as a plain Deployment."""
 
 import asyncio
-import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass
 
 import httpx
 
 from . import manifests
-from .api import Api, Object, kubectl
+from .api import Api, Object
 from .errors import DemoError
 from .tally import Tally
 from .view import Clock, Screen
@@ -17,7 +16,6 @@ from .view import Clock, Screen
 OLD, NEW = "v1", "v2"
 START_SECONDS = 120.0
 LOAD_SECONDS = 60.0
-GONE_SECONDS = 120.0
 AFTERGLOW_SECONDS = 2.0
 BEAT_SECONDS = 5.0
 LOG_STATES = ("starting", "serving", "draining")
@@ -103,10 +101,10 @@ class Act:
     async def _apply(self, tag: str) -> None:
         if self._plain:
             body = manifests.deployment(self._plan.replicas, tag)
-            await self._api.apply(_deployment(self.namespace), body)
+            await self._api.apply(manifests.deployment_path(self.namespace), body)
         else:
             body = manifests.llmservice(self._plan.replicas, tag, self._plan.budget)
-            await self._api.apply(_llmservice(self.namespace), body)
+            await self._api.apply(manifests.llmservice_path(self.namespace), body)
 
     async def _address(self) -> str:
         """The Service's own address: the local cluster has no DNS."""
@@ -136,7 +134,7 @@ class Act:
             screen.changed()
 
     async def _watch_service(self, screen: Screen) -> None:
-        async for kind, found in self._api.watch(_llmservice(self.namespace).rpartition("/")[0]):
+        async for kind, found in self._api.watch(manifests.llmservice_path(self.namespace).rpartition("/")[0]):
             for body in found if kind == "LIST" else [found]:
                 self.tally.llmservice(body)
             screen.changed()
@@ -189,64 +187,9 @@ class Act:
         return f". Pods: {states or 'none'}" + (f". The operator says: {message}" if message else "")
 
 
-async def begin_removal(api: Api, namespaces: list[str]) -> None:
-    """Delete load and services, without waiting for their pods."""
-    for namespace in namespaces:
-        # Without their clients, the streams end at once and no pod has to be waited for.
-        await api.delete(f"/api/v1/namespaces/{namespace}/pods/{manifests.LOAD}")
-        await api.delete(_deployment(namespace))
-        await api.delete(_llmservice(namespace))
-
-
-async def remove(api: Api, namespaces: list[str]) -> None:
-    """Delete namespaces and all in them, and wait until they are gone; raises DemoError if they stay."""
-    await begin_removal(api, namespaces)
-    # The namespace goes last: its controller looks again only after half the longest grace period of a pod.
-    await _until_gone(api, {name: f"/api/v1/namespaces/{name}/pods" for name in namespaces})
-    for namespace in namespaces:
-        await api.delete(f"/api/v1/namespaces/{namespace}")
-    left = await _until_gone(api, {name: f"/api/v1/namespaces/{name}" for name in namespaces})
-    if left:
-        raise DemoError(f"the namespaces {', '.join(left)} are not gone after {GONE_SECONDS:.0f} s")
-
-
-async def _until_gone(api: Api, paths: Mapping[str, str]) -> list[str]:
-    """Wait until there is nothing at each path; what is left at the end of the patience."""
-    left = list(paths)
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(GONE_SECONDS):
-            while left:
-                found = {name: await api.get(paths[name]) for name in left}
-                left = [name for name, body in found.items() if body and body.get("items", True)]
-                await asyncio.sleep(0.5 if left else 0)
-    return left
-
-
-async def install() -> None:
-    """Tidegate as an administrator installs it, the operator in the cluster under its own role."""
-    root = __file__.rpartition("/dev/")[0]
-    there = await kubectl("get", "deployment", "-A", "-l", "app.kubernetes.io/name=tidegate-operator", "-o", "name")
-    await kubectl("apply", "--server-side", "-k", f"{root}/crds")
-    await kubectl("wait", "--for=condition=Established", "crd/llmservices.tidegate.dev", "--timeout=60s")
-    for part in ("cluster", "operator"):
-        await kubectl("apply", "--server-side", "-k", f"{root}/manifests/{part}")
-    if there.strip():
-        # The image may be another one under the same tag.
-        await kubectl("-n", "tidegate-system", "rollout", "restart", "deployment/tidegate-operator")
-    await kubectl("-n", "tidegate-system", "rollout", "status", "deployment/tidegate-operator", "--timeout=110s")
-
-
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
     first = errors.exceptions[0]
     return _first(first) if isinstance(first, BaseExceptionGroup) else first
-
-
-def _deployment(namespace: str) -> str:
-    return f"/apis/apps/v1/namespaces/{namespace}/deployments/{manifests.SERVICE}"
-
-
-def _llmservice(namespace: str) -> str:
-    return f"/apis/tidegate.dev/v1alpha1/namespaces/{namespace}/llmservices/{manifests.SERVICE}"
 
 
 def _is_load(pod: Object) -> bool:

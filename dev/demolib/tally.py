@@ -29,6 +29,7 @@ class Pod:
 
     @property
     def gone(self) -> bool:
+        """Whether the API server has it no longer."""
         return self.state == "gone"
 
 
@@ -62,25 +63,31 @@ class Tally:
 
     @property
     def present(self) -> list[Pod]:
+        """The pods that the API server has."""
         return [pod for pod in self.pods.values() if not pod.gone]
 
     @property
     def running(self) -> int:
+        """Streams in flight on all pods."""
         return sum(len(pod.running) for pod in self.present)
 
     @property
     def cut(self) -> int:
+        """Streams that ended before their end."""
         return sum(ended.result == "cut" for ended in self.failed)
 
     @property
     def refused(self) -> int:
+        """Requests that were refused or reset."""
         return sum(ended.result == "refused" for ended in self.failed)
 
     @property
     def lost_tokens(self) -> int:
+        """Tokens of the streams that were cut."""
         return sum(ended.tokens for ended in self.failed)
 
     def serving(self, tag: str | None = None) -> int:
+        """Pods that serve, with this image; None: with any."""
         return sum(pod.state == "serving" and tag in (None, pod.tag) for pod in self.present)
 
     # -- what happens
@@ -112,6 +119,7 @@ class Tally:
         self.most_pods = max(self.most_pods, len(self.present))
 
     def pod_gone(self, name: str, now: float) -> None:
+        """The API server no longer has this pod."""
         pod = self.pods.get(name)
         if pod is None or pod.gone:
             return
@@ -150,6 +158,7 @@ class Tally:
         self.changes.append(f"a stream was {result} ({event.get('by')}) by {event.get('pod') or 'nobody'}")
 
     def llmservice(self, body: Mapping[str, Any]) -> None:
+        """The service as it is now, status included."""
         self.service = body
         message = str(body.get("status", {}).get("message", ""))
         if message != self._message:

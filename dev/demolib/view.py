@@ -26,10 +26,12 @@ class Clock:
 
     @classmethod
     def start(cls) -> "Clock":
+        """From now on."""
         return cls(time.monotonic())
 
     @property
     def now(self) -> float:
+        """Seconds since the start."""
         return time.monotonic() - self.begun
 
 
@@ -115,6 +117,7 @@ def _row(pod: Pod, now: float, ascii_only: bool) -> Sequence[Text | str]:
 
 
 def streams(tally: Tally) -> str:
+    """One line about all streams."""
     return (
         f"streams: {tally.running} in flight, {tally.whole} complete, {tally.cut} cut, {tally.refused} refused or reset"
     )
@@ -132,5 +135,6 @@ def rollout(tally: Tally, now: float) -> str:
 
 
 def minutes(seconds: float) -> str:
+    """Seconds as M:SS."""
     whole = round(seconds)
     return f"{whole // 60}:{whole % 60:02d}"

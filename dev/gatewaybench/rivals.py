@@ -16,6 +16,8 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class Rival:
+    """One proxy to measure. `command` takes its directory and its ports by name."""
+
     name: str
     command: Callable[[Path, dict[str, int]], list[str]]
     needs: Callable[[], str | None]
@@ -89,6 +91,7 @@ class Running:
         self.process = subprocess.Popen(rival.command(path, ports), stdout=self.log, stderr=self.log)
 
     def tree(self) -> list[int]:
+        """Pids of the process and all its descendants."""
         pids = [self.process.pid]
         for pid in pids:
             for task in Path(f"/proc/{pid}/task").glob("*/children"):
@@ -96,6 +99,7 @@ class Running:
         return pids
 
     def cpu_seconds(self) -> float:
+        """User and system time of the tree so far."""
         total = 0
         for pid in self.tree():
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
@@ -103,16 +107,19 @@ class Running:
         return total / TICKS
 
     def memory_mb(self) -> float:
+        """Resident memory of the tree."""
         total = 0
         for pid in self.tree():
             status = Path(f"/proc/{pid}/status").read_text()
             total += next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
         return total * 1024 / 1e6
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
+        """The end of its log, for error messages."""
         return (Path(self.directory.name) / "log").read_text(errors="replace")[-500:]
 
     def close(self) -> None:
+        """End it, by force where it does not go within 5 s."""
         self.process.terminate()
         try:
             self.process.wait(5)

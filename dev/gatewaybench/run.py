@@ -6,7 +6,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,9 +29,11 @@ class Load:
 
     @property
     def name(self) -> str:
+        """As the table has it."""
         return f"{self.streams} {self.arrivals}"
 
     def arguments(self) -> list[str]:
+        """Of the client."""
         if self.arrivals == "short":
             return ["short", "--connections", str(self.streams), "--calls", str(self.chunks)]
         return ["streams", "--count", str(self.streams), "--chunks", str(self.chunks), "--arrivals", self.arrivals]
@@ -45,6 +47,7 @@ class Failed(Exception):
 
 
 def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on now."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return int(s.getsockname()[1])
@@ -52,6 +55,7 @@ def free_port() -> int:
 
 @contextmanager
 def upstream() -> Iterator[int]:
+    """The engine without a model, while the block runs; yields its port."""
     port = free_port()
     process = subprocess.Popen([sys.executable, "-m", "gatewaybench.upstream", "--port", str(port)], cwd=HERE.parent)
     try:
@@ -63,6 +67,7 @@ def upstream() -> Iterator[int]:
 
 
 def wait_open(port: int, what: Any) -> None:
+    """Until something listens. Raises Failed with the words of `what` after START_SECONDS."""
     deadline = time.monotonic() + START_SECONDS
     while True:
         try:
@@ -89,6 +94,7 @@ def wait_answer(port: int, what: Any) -> None:
 
 
 def ask(port: int, load: Load) -> Figure:
+    """The figures of one load, from a client of its own. Raises Failed."""
     command = [sys.executable, "-m", "gatewaybench.client", "--port", str(port), *load.arguments()]
     done = subprocess.run(command, cwd=HERE.parent, capture_output=True, timeout=180, check=False)
     if done.returncode:
@@ -103,8 +109,8 @@ def measure(rival: Rival | None, engine: int, loads: Sequence[Load]) -> list[Fig
     ports = {"listen": free_port(), "admin": free_port(), "upstream": engine}
     running = Running(rival, ports)
     try:
-        wait_open(ports["listen"], lambda: f"{rival.name} does not start: {running.last_words()}")
-        wait_answer(ports["listen"], lambda: f"{rival.name} does not answer: {running.last_words()}")
+        wait_open(ports["listen"], lambda: f"{rival.name} does not start: {running.log_tail()}")
+        wait_answer(ports["listen"], lambda: f"{rival.name} does not answer: {running.log_tail()}")
         found = []
         for load in loads:
             before = running.cpu_seconds()
@@ -133,6 +139,7 @@ def rounds(rivals: Sequence[Rival], loads: Sequence[Load], count: int) -> Iterat
 
 
 def median(values: Sequence[float]) -> float | None:
+    """None of nothing."""
     return statistics.median(values) if values else None
 
 
@@ -149,15 +156,19 @@ def summary(figures: Sequence[Figure]) -> list[Figure]:
             mine = [f for f in figures if (f["load"], f["rival"]) == (load, rival)]
             if not mine:
                 continue
-            row: Figure = {"load": load, "rival": rival, "runs": len(mine)}
-            if "chunks" in mine[0]:
-                for key in ("p50", "p99"):
-                    row[key] = median([f[key] for f in mine])
-                    row[f"{key}Added"] = median([f[key] - direct[load, f["round"]][key] for f in mine])
-                row["cpuMicrosecondsPerChunk"] = _per(mine, "chunks")
-            else:
-                row["callsPerSecond"] = median([f["perSecond"] for f in mine])
-                row["cpuMicrosecondsPerCall"] = _per(mine, "calls")
-            row["memoryMb"] = median([f["memoryMb"] for f in mine if "memoryMb" in f])
-            rows.append(row)
+            rows.append(_row(load, rival, mine, direct))
     return rows
+
+
+def _row(load: str, rival: str, mine: Sequence[Figure], direct: Mapping[tuple[str, int], Figure]) -> Figure:
+    row: Figure = {"load": load, "rival": rival, "runs": len(mine)}
+    if "chunks" in mine[0]:
+        for key in ("p50", "p99"):
+            row[key] = median([f[key] for f in mine])
+            row[f"{key}Added"] = median([f[key] - direct[load, f["round"]][key] for f in mine])
+        row["cpuMicrosecondsPerChunk"] = _per(mine, "chunks")
+    else:
+        row["callsPerSecond"] = median([f["perSecond"] for f in mine])
+        row["cpuMicrosecondsPerCall"] = _per(mine, "calls")
+    row["memoryMb"] = median([f["memoryMb"] for f in mine if "memoryMb" in f])
+    return row

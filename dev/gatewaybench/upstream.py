@@ -32,15 +32,18 @@ class Ticker:
         self.turn = 0
 
     def add(self, connection: "Connection", chunks: int, slot: int | None) -> None:
+        """Serve `chunks` chunks to a stream in `slot`; None: the next one in turn."""
         if slot is None:
             slot, self.turn = self.turn, (self.turn + 1) % SLOTS
         self.slots[slot][connection] = chunks
 
     def remove(self, connection: "Connection") -> None:
+        """Serve the connection no more."""
         for slot in self.slots:
             slot.pop(connection, None)
 
     async def run(self) -> None:
+        """Tick until cancelled."""
         began, n = time.monotonic(), 0
         while True:
             for connection, left in list(self.slots[n % SLOTS].items()):
@@ -65,15 +68,18 @@ class Connection(asyncio.Protocol):
         self.waiting: deque[str] = deque()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
         self.transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
+        """Answer each request whose head is complete."""
         self.buffer += data
         while b"\r\n\r\n" in self.buffer:
             head, _, self.buffer = self.buffer.partition(b"\r\n\r\n")
             self.answer(head.split(b" ", 2)[1].decode())
 
     def answer(self, target: str) -> None:
+        """Begin the stream, or give the short answer."""
         url = urlsplit(target)
         if url.path != "/v1/stream":
             self.transport.write(SHORT_ANSWER)
@@ -83,10 +89,12 @@ class Connection(asyncio.Protocol):
         self.ticker.add(self, int(query["chunks"][0]), 0 if query["arrivals"] == ["burst"] else None)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's own name
+        """Its stream has ended."""
         self.ticker.remove(self)
 
 
 async def serve(port: int) -> None:
+    """Listen on 127.0.0.1 until cancelled."""
     ticker = Ticker()
     loop = asyncio.get_running_loop()
     await loop.create_server(lambda: Connection(ticker), "127.0.0.1", port, backlog=2048)
@@ -94,6 +102,7 @@ async def serve(port: int) -> None:
 
 
 def main() -> None:
+    """Serve on --port."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, required=True)
     options = parser.parse_args()

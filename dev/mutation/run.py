@@ -16,9 +16,13 @@ from .catalog import Mutation
 TESTS = ("tests/core", "tests/wiring", "tests/simulation")
 """What runs against a mutation that its nearest tests do not notice."""
 BESIDE = (
-    "test_check_commits.py", "test_documentation.py", "test_layout.py", "test_skips.py", "test_demo_parts.py",
+    "test_check_commits.py",
+    "test_documentation.py",
+    "test_layout.py",
     "test_manifests.py",
-)  # fmt: skip
+    "test_skips.py",
+    "test_test_choice.py",
+)
 """Tests in tests/core that are about the checkout: they run none of the operator."""
 TIMEOUT_SECONDS = 7200
 """What has no end by then is undecided, and fails the run: a busy machine must not look like a test that noticed."""

@@ -1,36 +1,12 @@
 """The demo's own bookkeeping: what it shows and the status it ends with follow from these."""
 
-import importlib.machinery
-import importlib.util
 import json
-import xml.etree.ElementTree as ET
-from pathlib import Path
 from typing import Any
 
 import pytest
-from dev.demolib import summary
 from dev.demolib.tally import Tally, pod_state
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-CLOCK = 1_000_000.0
-
-
-def pod(name: str, *, ready: bool = True, tag: str = "v1", **metadata: Any) -> dict[str, Any]:
-    conditions = [{"type": "Ready", "status": str(ready)}]
-    containers = [{"image": f"registry:5000/app:{tag}"}]
-    return {
-        "metadata": {"name": name, **metadata},
-        "spec": {"containers": containers},
-        "status": {"conditions": conditions},
-    }
-
-
-def served(event: str, identity: str) -> str:
-    return json.dumps({"event": event, "id": identity})
-
-
-def ended(identity: str, result: str, by_pod: str | None = "a", tokens: int = 7) -> str:
-    return json.dumps({"id": identity, "result": result, "by": "eof", "pod": by_pod, "tokens": tokens})
+from demo.lines import CLOCK, ended, pod, served
 
 
 @pytest.mark.parametrize(
@@ -82,26 +58,3 @@ def test_the_deadline_is_shown_in_the_time_of_the_run() -> None:
     drain = json.dumps({"deadline": "1970-01-12T13:47:10.500Z"})  # CLOCK + 30.5 s
     tally.pod(pod("a", labels={"tidegate.dev/state": "draining"}, annotations={"tidegate.dev/drain": drain}), 12, CLOCK)
     assert tally.pods["a"].deadline == pytest.approx(42.5)
-
-
-def test_the_committed_picture_is_drawn_from_the_committed_recording(tmp_path: Path) -> None:
-    loader = importlib.machinery.SourceFileLoader("picture", str(CHECKOUT / "dev" / "picture"))
-    spec = importlib.util.spec_from_loader("picture", loader)
-    assert spec is not None
-    picture = importlib.util.module_from_spec(spec)
-    loader.exec_module(picture)
-    drawn = tmp_path / "rollout.svg"
-    assert picture.main([str(CHECKOUT / "docs/img/rollout.json"), str(drawn)]) == 0
-    assert drawn.read_text() == (CHECKOUT / "docs/img/rollout.svg").read_text()
-    ET.parse(drawn)
-
-
-def test_the_recording_tells_of_every_stream_that_failed(tmp_path: Path) -> None:
-    tally = Tally(applied=10.0, finished=30.0, ended=32.0)
-    tally.pod(pod("a"), 5, CLOCK)
-    tally.load_line(ended("2", "cut"), 12)
-    summary.record(tmp_path / "r.json", {"plain": tally})
-    written = json.loads((tmp_path / "r.json").read_text())["plain"]
-    assert written["failed"] == [[2.0, "a", "cut"]]
-    assert written["pods"][0]["states"] == [[-5.0, "serving"]]
-    assert (written["rolloutSeconds"], written["endSeconds"]) == (20.0, 22.0)
