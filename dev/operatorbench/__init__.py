@@ -1,0 +1,1 @@
+"""Figures of the operator on a real cluster, behind `dev/bench-operator`; uses the harness of tests/cluster."""
