@@ -1,6 +1,7 @@
 """A pod that speaks the drain contract by the book, as a script, and sessions that talk to it, in virtual time."""
 
 import asyncio
+import functools
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,11 +19,11 @@ LATENCY = 0.001
 def virtual(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """Run in virtual time; a test that waits for something nobody sends fails at once."""
 
-    def run() -> None:
+    @functools.wraps(test)
+    def run(**given: Any) -> None:
         with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-            runner.run(test())
+            runner.run(test(**given))
 
-    run.__name__, run.__doc__ = test.__name__, test.__doc__
     return run
 
 

@@ -1,11 +1,14 @@
-"""Drain endpoints of applications' own: the operator's client and its sessions against real services on loopback."""
+"""Drain endpoints of applications' own: the operator's client and its sessions against real services on loopback.
+
+Where only times and counts matter, a script answers without a socket, in virtual time.
+"""
 
 import asyncio
 import contextlib
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,6 +28,7 @@ from tidegate.drain.dialects import Dialects
 from tidegate.drain.foreign import ForeignEndpoints
 from tidegate.drain.sessions import Sessions
 from wiring.pod_server import Script, http, pod
+from wiring.scripted_pod import now, virtual
 
 RUN = "0/start/abc"
 HEADER = {"name": "X-Drain-Token", "secretKeyRef": {"name": "my-app", "key": "drain"}}
@@ -55,6 +59,7 @@ class Desk:
     client: httpx.AsyncClient
     secret: str = "s3cret"
     run: str = RUN
+    clock: Callable[[], float] = time.time
     secrets_read: int = 0
     wakes: int = 0
     woken: asyncio.Event = field(default_factory=asyncio.Event)
@@ -62,7 +67,7 @@ class Desk:
     def __post_init__(self) -> None:
         self.endpoints = ForeignEndpoints(self.client, self._secret, self._run)
         self.talk = Dialects(Contract(self.client), self.endpoints)
-        self.sessions = Sessions(self.talk, self._keys, self._absent, self._wake, time.time)
+        self.sessions = Sessions(self.talk, self._keys, self._absent, self._wake, self.clock)
 
     async def _secret(self, namespace: str, ref: SecretKeyRef) -> str:
         assert (namespace, ref.name, ref.key) == ("shop", "my-app", "drain")
@@ -114,16 +119,46 @@ class Desk:
 
 @pytest.fixture
 async def desk() -> AsyncIterator[Desk]:
-    client = http_client()
-    found = Desk(client)
-    yield found
-    await found.sessions.close()
-    await found.endpoints.close()
-    await client.aclose()
+    async with opened(Desk(http_client())) as found:
+        yield found
 
 
-def order(s: Server | Script, foreign: Foreign, *, budget: float | None = 600.0, run: str = RUN, **numbers: int) -> Any:
-    begun = time.time()
+@contextlib.asynccontextmanager
+async def opened(desk: Desk) -> AsyncIterator[Desk]:
+    yield desk
+    await desk.sessions.close()
+    await desk.endpoints.close()
+    await desk.client.aclose()
+
+
+@contextlib.asynccontextmanager
+async def scripted(answer: Callable[[str], Awaitable[httpx.Response]]) -> AsyncIterator[tuple[Desk, Script]]:
+    """A desk whose pod is `answer`, called with the method, in virtual time: there is no socket."""
+    script = Script()
+
+    async def handle(request: httpx.Request) -> httpx.Response:
+        script.requests.append((f"{request.method} {request.url.path}", dict(request.headers), request.content))
+        return await answer(request.method)
+
+    async with opened(Desk(httpx.AsyncClient(transport=httpx.MockTransport(handle)), clock=now)) as desk:
+        yield desk, script
+
+
+def active(count: int) -> httpx.Response:
+    # A stream, as a connection gives: the client reads it bit by bit.
+    return httpx.Response(200, stream=httpx.ByteStream(json.dumps({"requests": {"active": count}}).encode()))
+
+
+def order(
+    s: Server | Script,
+    foreign: Foreign,
+    *,
+    budget: float | None = 600.0,
+    run: str = RUN,
+    begun: float | None = None,
+    **numbers: int,
+) -> Any:
+    begun = time.time() if begun is None else begun
     record = DrainRecord("our-id", RUN, "Rollout", begun, None if budget is None else begun + budget, budget)
     known = {"propagation_seconds": 1, "quiet_seconds": 0, "flush_seconds": 1, "stalled_after_seconds": 300}
     return DrainOrder(
@@ -273,75 +308,79 @@ async def test_a_drain_is_over_when_the_count_is_0_twice(desk: Desk, tmp_path: P
         assert len(s.named("drain-call")) == 1 and s.named("drain-call")[0]["streams"]
 
 
-async def test_one_0_between_requests_is_not_the_end(desk: Desk):
+@virtual
+async def test_one_0_between_requests_is_not_the_end():
     later: list[int] = []
     called: list[float] = []
 
-    async def answer(script: Script, writer: asyncio.StreamWriter) -> None:
-        active = 1
-        if script.requests[-1][0].startswith("POST"):
-            called.append(time.time())
-        elif called and time.time() >= called[0] + 1:
+    async def answer(method: str) -> httpx.Response:
+        held = 1
+        if method == "POST":
+            called.append(now())
+        elif called and now() >= called[0] + 1:
             # Of what is read after propagation and quiet.
-            active = 1 if len(later) == 1 else 0
-            later.append(active)
+            held = 1 if len(later) == 1 else 0
+            later.append(held)
             # So that the 0 before is old enough, were it still to count.
-            await asyncio.sleep(1.1 * active)
-        writer.write(counted({"requests": {"active": 1 + active}}))
-        await writer.drain()
+            await asyncio.sleep(1.1 * held)
+        return active(1 + held)
 
-    async with pod(answer) as script:
-        desk.want(order(script, spec("counting"), quiet_seconds=1))
+    async with scripted(answer) as (desk, script):
+        desk.want(order(script, spec("counting"), begun=now(), quiet_seconds=1))
         assert (await desk.sealed()).in_flight == 0
         assert later[:4] == [0, 1, 0, 0]
         assert len(called) == 1
 
 
-async def test_what_is_0_before_the_quiet_time_is_over_proves_nothing(desk: Desk):
-    async with pod(counted({"requests": {"active": 1}})) as script:
-        desk.want(held := order(script, spec("counting"), quiet_seconds=1))
+@virtual
+async def test_what_is_0_before_the_quiet_time_is_over_proves_nothing():
+    async def answer(method: str) -> httpx.Response:
+        return active(1)
+
+    async with scripted(answer) as (desk, script):
+        desk.want(held := order(script, spec("counting"), begun=now(), quiet_seconds=1))
         # Propagation, quiet, and as long as quiet between the two reads: at the earliest.
         assert (await desk.sealed()).at >= held.record.since + 3
 
 
-async def test_a_count_of_0_proves_nothing_before_the_call_is_answered(desk: Desk):
+@virtual
+async def test_a_count_of_0_proves_nothing_before_the_call_is_answered():
     called, answered = asyncio.Event(), asyncio.Event()
     reads: list[bool] = []
 
-    async def answer(script: Script, writer: asyncio.StreamWriter) -> None:
-        if script.requests[-1][0].startswith("POST"):
+    async def answer(method: str) -> httpx.Response:
+        if method == "POST":
             called.set()
             await answered.wait()
         elif called.is_set():
             reads.append(answered.is_set())
             if len(reads) == 3:
                 answered.set()
-        writer.write(counted({"requests": {"active": 1}}))
-        await writer.drain()
+        return active(1)
 
-    async with pod(answer) as script:
-        desk.want(order(script, spec("counting")))
+    async with scripted(answer) as (desk, script):
+        desk.want(order(script, spec("counting"), begun=now()))
         await desk.sealed()
         assert reads[:3] == [False, False, False] and answered.is_set()
 
 
-async def test_two_reads_of_0_with_a_failed_one_between_them_are_not_two(desk: Desk):
+@virtual
+async def test_two_reads_of_0_with_a_failed_one_between_them_are_not_two():
     later: list[int | None] = []
     called: list[float] = []
 
-    async def answer(script: Script, writer: asyncio.StreamWriter) -> None:
-        said = counted({"requests": {"active": 1}})
-        if script.requests[-1][0].startswith("POST"):
-            called.append(time.time())
+    async def answer(method: str) -> httpx.Response:
+        if method == "POST":
+            called.append(now())
         elif called:
             failed = len(later) == 1
-            said = http(503) if failed else said
             later.append(None if failed else 0)
-        writer.write(said)
-        await writer.drain()
+            if failed:
+                return httpx.Response(503)
+        return active(1)
 
-    async with pod(answer) as script:
-        desk.want(order(script, spec("counting")))
+    async with scripted(answer) as (desk, script):
+        desk.want(order(script, spec("counting"), begun=now()))
         await desk.sealed()
         assert later[:4] == [0, None, 0, 0]
 
@@ -536,9 +575,13 @@ async def test_a_wrong_count_is_unknown_and_never_zero(desk: Desk, answer: Any, 
 
 
 @pytest.mark.parametrize("status", [302, 404, 500, 503])
-async def test_a_drain_call_that_fails_is_named_and_made_again(desk: Desk, status: int):
-    async with pod(http(status)) as script:
-        desk.want(order(script, spec("blocking-get")))
+@virtual
+async def test_a_drain_call_that_fails_is_named_and_made_again(status: int):
+    async def answer(method: str) -> httpx.Response:
+        return httpx.Response(status, headers={"Location": "http://127.0.0.1:1/"})
+
+    async with scripted(answer) as (desk, script):
+        desk.want(order(script, spec("blocking-get"), begun=now()))
         await desk.until(lambda: script.asked >= 2)
         await desk.until(lambda: desk.trouble == "status")
         assert desk.sessions.troubles["u"].detail == f"HTTP {status} instead of 2xx"
