@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from dev.devcluster.images import RECIPES, package_layer
-from dev.devcluster.runtime import find_python
+from dev.devcluster.python_layer import find_python
 
 PROGRAMS = ("server", "plain", "foreign", "load", "unruly")
 
