@@ -14,6 +14,7 @@ import h11
 
 from apps.running import LIMIT_SECONDS, Answered, call
 from tidegate.gateway.admin import Admin
+from tidegate.gateway.clock import Clock
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.log import Log
 from tidegate.gateway.options import OPTIONS, read
@@ -245,7 +246,8 @@ async def front(
         (directory / "current").write_text(KEY)
         environment["TIDEGATE_KEY_DIR"] = str(directory)
     nothing = argparse.Namespace(**{option.field: None for option in OPTIONS})
-    gateway = Gateway(read(nothing, environment), Log("test"), "test")
+    clock = Clock()
+    gateway = Gateway(read(nothing, environment), Log("test", clock), "test", clock)
     admin = Admin(gateway)
     made = Front(gateway, await gateway.listen(), await admin.listen())
     watching = asyncio.create_task(gateway.engine.watch())

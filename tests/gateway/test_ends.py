@@ -9,7 +9,7 @@ import pytest
 from gateway.rig import Engine, Front, Peer, echo, engine, front
 from tidegate.contract.terms import DrainRequest
 from tidegate.contract.token import verify
-from tidegate.gateway import watch
+from tidegate.gateway import timers
 from tidegate.gateway.sse import Reader
 from tidegate.gateway.websocket import Frames, close_frame
 
@@ -364,7 +364,7 @@ async def test_probes_through_the_gateway_are_neither_work_nor_arrivals() -> Non
 
 
 async def test_quiet_streams_get_comments_while_draining_and_none_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "KEEP_ALIVE_SECONDS", 0.1)
+    monkeypatch.setattr(timers, "KEEP_ALIVE_SECONDS", 0.1)
     script = stream(CONTENT, CONTENT[:9], then=CONTENT[9:] + STOP + DONE, end=True)
     async with engine(script) as own, front(own.port) as gate:
         client, body = await begin(gate)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from gateway.rig import Engine, Heard, Peer, echo, engine, front
-from tidegate.gateway import connection, watch
+from tidegate.gateway import connection, timers
 from tidegate.gateway.upstream import UpstreamConnection
 
 CONTENT = b'data: {"choices": [{"delta": {"content": "a"}, "finish_reason": null}]}\n\n'
@@ -223,7 +223,7 @@ async def test_a_stream_that_is_framed_wrongly_ends_in_good_form() -> None:
 
 async def test_a_client_that_takes_its_time_with_a_head_or_a_body(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "HEAD_SECONDS", 0.2)
-    monkeypatch.setattr(watch, "BODY_SECONDS", 0.2)
+    monkeypatch.setattr(timers, "BODY_SECONDS", 0.2)
 
     async def script(peer: Peer, own: Engine) -> None:
         await peer.closed()
@@ -240,7 +240,7 @@ async def test_a_client_that_takes_its_time_with_a_head_or_a_body(monkeypatch: p
 
 
 async def test_a_client_that_has_closed_one_half_and_hears_nothing_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "HALF_CLOSED_SECONDS", 0.2)
+    monkeypatch.setattr(timers, "HALF_CLOSED_SECONDS", 0.2)
     async with engine(silent) as own, front(own.port) as gate:
         client = await gate.client()
         await client.request("POST", "/v1/x", b"{}")

@@ -12,9 +12,9 @@ import pytest
 
 from gateway.rig import Engine, Front, Peer, echo, engine, front
 from tidegate.contract.terms import DrainRequest
-from tidegate.gateway import watch
-from tidegate.gateway.sending import Sending
+from tidegate.gateway import timers
 from tidegate.gateway.upstream import UpstreamConnection
+from tidegate.gateway.upstream_request import UpstreamRequest
 
 
 @contextmanager
@@ -88,11 +88,11 @@ async def test_a_connection_that_is_lost_before_it_is_used_is_no_wait(lost: str,
 
 
 async def test_whatever_goes_wrong_with_a_new_connection_ends_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(sending: Sending) -> bytes:
+    def fails(request: UpstreamRequest) -> bytes:
         raise RuntimeError("no")
 
     async with engine(echo) as own, front(own.port) as gate:
-        monkeypatch.setattr(Sending, "_head_to_send", fails)
+        monkeypatch.setattr(UpstreamRequest, "_head_bytes", fails)
         client = await gate.client()
         heard = await client.ask("POST", "/v1/x", b"{}")
         assert (heard.head.status_code, json.loads(heard.body)["error"]["code"]) == (502, "upstream_reset")
@@ -139,7 +139,7 @@ async def test_a_client_that_resets_while_it_is_not_read_from_is_gone() -> None:
 
 
 async def test_a_client_that_pauses_after_it_was_held_is_gone_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "BODY_SECONDS", 0.5)
+    monkeypatch.setattr(timers, "BODY_SECONDS", 0.5)
 
     async def script(peer: Peer, own: Engine) -> None:
         await own.go.wait()

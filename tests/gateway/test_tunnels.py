@@ -6,8 +6,8 @@ import pytest
 
 from gateway.rig import Engine, Front, Peer, engine, front
 from tidegate.contract.terms import DrainRequest
-from tidegate.gateway import watch
-from tidegate.gateway.ending import Ending
+from tidegate.gateway import timers
+from tidegate.gateway.exchange import Exchange
 from tidegate.gateway.websocket import GOING_AWAY, INTERNAL_ERROR, close_frame
 
 ASK = b"GET /v1/realtime HTTP/1.1\r\nHost: e\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
@@ -65,15 +65,15 @@ async def test_a_request_that_cannot_be_ended_is_cut_and_costs_no_other_its_toke
         await peer.chunk(CONTENT)
         await peer.closed()
 
-    end, failed = Ending.end, []
+    end, failed = Exchange.end, []
 
-    def fails(self: Ending) -> None:
+    def fails(self: Exchange) -> None:
         if not failed:
             failed.append(self)
             raise RuntimeError("no")
         end(self)
 
-    monkeypatch.setattr(Ending, "end", fails)
+    monkeypatch.setattr(Exchange, "end", fails)
     async with engine(script) as own, front(own.port) as gate:
         clients = [await gate.client() for _ in range(3)]
         for client in clients:
@@ -113,7 +113,7 @@ async def test_a_stalled_stream_has_its_token_although_another_ends_in_the_same_
 
 
 async def test_a_client_that_stays_when_the_engine_is_done_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "ENGINE_DONE_SECONDS", 0.2)
+    monkeypatch.setattr(timers, "ENGINE_DONE_SECONDS", 0.2)
 
     async def script(peer: Peer, own: Engine) -> None:
         await switched(peer)

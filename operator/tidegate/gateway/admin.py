@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qsl
@@ -176,7 +175,7 @@ class Admin:
             await self._until(call, lambda: contract.going, OTHER_SECONDS)
         else:
             return Reply.error(400, "container must be other, or absent for the serving container")
-        await self._until(call, lambda: not contract.going or contract.prestop_over(time.monotonic()), None)
+        await self._until(call, lambda: not contract.going or self._drain.prestop_over(), None)
         return Reply.json(200, self._drain.answer())
 
     async def _until(self, call: Call, condition: Callable[[], bool], seconds: float | None) -> None:

@@ -26,7 +26,9 @@ class Body(Protocol):
 
 
 class Opaque:
-    """Any body that nothing can be written into: it goes on as it comes."""
+    """Any body that nothing can be written into: it is passed on as it comes."""
+
+    intercepted = False
 
     def __init__(self, length: int) -> None:
         self.produced = True
@@ -58,9 +60,9 @@ class Events:
         self.done = False
         self.produced = False
         self.reader = Reader(form)
-        self.intercept = False
-        """While draining: stop before an end by which the engine hides that the answer is not whole."""
         self.intercepted = False
+        """Whether it was stopped before an end by which the engine hides that the answer is not whole."""
+        self._intercept = False
         self._chunks = Chunks() if length == CHUNKED else None
         self._held = b""
         self._torn = False
@@ -80,7 +82,7 @@ class Events:
                 payload = data[start:end]
             else:
                 payload = b"".join([data[start:end] for start, end in spans])
-            if payload.endswith(END_OF_EVENT) and not (self.intercept and self._suspicious(payload)):
+            if payload.endswith(END_OF_EVENT) and not (self._intercept and self._suspicious(payload)):
                 self.produced = self.reader.read(payload)
                 return data
             return self._slowly(payload)
@@ -88,8 +90,12 @@ class Events:
 
     def eof(self) -> bool:
         self.done = self._chunks is None
-        self.intercepted = self.intercepted or (self.done and self.intercept and self.reader.unfinished)
+        self.intercepted = self.intercepted or (self.done and self._intercept and self.reader.unfinished)
         return self.done
+
+    def drain_changed(self, draining: bool) -> None:
+        """While draining, look for an end by which the engine hides that the answer is not whole."""
+        self._intercept = draining
 
     def insert(self, payload: bytes) -> bytes:
         """What writes `payload`, whole events, into the stream at this moment."""
@@ -117,13 +123,13 @@ class Events:
             # No event of an engine is as long: rather a torn event than a stream that stands still.
             end, self._torn = len(held), True
         events, self._held = held[:end], held[end:]
-        if self.intercept:
+        if self._intercept:
             kept = self.reader.before_hidden_end(events)
             if kept is not None:
                 self.intercepted = True
                 events, self._held = events[:kept], b""
         self.produced = self.reader.read(events) if events else False
-        if self.intercept and self.done and self.reader.unfinished:
+        if self._intercept and self.done and self.reader.unfinished:
             self.intercepted = True
         if self._chunks is None:
             return events

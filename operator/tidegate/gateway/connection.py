@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, cast
 
 from tidegate.gateway import failures
+from tidegate.gateway.clock import Clock
 from tidegate.gateway.dialects import Dialect
 from tidegate.gateway.exchange import Exchange
 from tidegate.gateway.framing import Chunks, Counted, FramingError
 from tidegate.gateway.heads import CHUNKED, END, MAX_HEAD_BYTES, HeadError, RequestHead, parse_request
+from tidegate.gateway.metrics import Metrics
 from tidegate.gateway.reading import Reading
 from tidegate.gateway.upstream import VIEW
-
-if TYPE_CHECKING:
-    from tidegate.gateway.gateway import Gateway
 
 HEAD_SECONDS = 10.0
 """From the first byte of a head to its last."""
@@ -34,17 +33,33 @@ _EMPTY_LINE = b"\r\n"
 _TOKEN = frozenset(b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 
+class Door(Protocol):
+    """The gateway as a connection sees it."""
+
+    def opened(self, connection: ClientConnection) -> None: ...
+
+    def closed(self, connection: ClientConnection) -> None: ...
+
+    def admit(self, client: ClientConnection, head: RequestHead) -> Exchange | None:
+        """Let a request in; None: it has been answered, and its connection is to be closed."""
+
+
 class ClientConnection(asyncio.BufferedProtocol):
-    """Reads requests, and hands the bytes of their bodies to the exchange that is under way."""
+    """Reads requests, and hands the bytes of their bodies to the exchange that is under way.
+
+    It is the `client.Client` of that exchange.
+    """
 
     _reading: Reading
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, door: Door, metrics: Metrics, clock: Clock) -> None:
         self.paused = False
         """Whether the client does not take what is sent."""
         self.eof = False
         self.sent = 0
-        self._gateway = gateway
+        self._door = door
+        self._metrics = metrics
+        self._clock = clock
         self._transport: asyncio.Transport | None = None
         self._exchange: Exchange | None = None
         self._body: Chunks | Counted | None = None
@@ -66,7 +81,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=0)
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         self._reading = Reading(self._transport, self.abort)
-        self._gateway.opened(self)
+        self._door.opened(self)
         self._await(IDLE_SECONDS, self.close)
 
     def get_buffer(self, _sizehint: int) -> memoryview:
@@ -103,9 +118,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._cancel_timer()
         self._reading.end()
         self._closing = True
-        self._gateway.closed(self)
+        self._door.closed(self)
         if self._exchange is not None:
-            self._exchange.ending.client_gone()
+            self._exchange.client_gone()
 
     def pause_writing(self) -> None:
         self.paused = True
@@ -141,7 +156,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         elif self.held:
             self._reading.release("engine")
             if self._exchange is not None:
-                self._exchange.watch.read_again()
+                self._exchange.client_read_again()
 
     def switched(self) -> None:
         """The protocol is another one from now on: what comes is no request."""
@@ -183,7 +198,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             return
         self.write_eof()
         self._reading.release("ahead", "engine")
-        self._linger_until = asyncio.get_running_loop().time() + MAX_LINGER_SECONDS
+        self._linger_until = self._clock.monotonic() + MAX_LINGER_SECONDS
         self._linger()
 
     def abort(self) -> None:
@@ -245,7 +260,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _begin(self, head: RequestHead) -> None:
         self._empty_lines = 0
-        exchange = self._gateway.admit(self, head)
+        exchange = self._door.admit(self, head)
         if exchange is None:
             self.close()
             return
@@ -282,15 +297,15 @@ class ClientConnection(asyncio.BufferedProtocol):
                 exchange.request_end()
 
     def _bad_body(self, message: str) -> None:
-        self._gateway.metrics.invalid += 1
+        self._metrics.request_invalid()
         if self._exchange is None:
             self.close()
         else:
-            self._exchange.ending.bad_request(message)
+            self._exchange.bad_request(message)
 
     def _refuse(self, status: int, message: str) -> None:
         """Answer what cannot be served; nothing behind it can be trusted to begin where it seems to."""
-        self._gateway.metrics.invalid += 1
+        self._metrics.request_invalid()
         self._input = b""
         # Without a head nobody knows whose client it is.
         body = Dialect.CHAT.body(failures.bad_request(status, message))
@@ -300,7 +315,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     # -- inside
 
     def _linger(self) -> None:
-        left = self._linger_until - asyncio.get_running_loop().time()
+        left = self._linger_until - self._clock.monotonic()
         self._await(max(min(LINGER_SECONDS, left), 0.0), self.abort)
 
     def _await(self, seconds: float, action: Callable[[], None]) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable
 from typing import Protocol
 
 from tidegate.contract.machine import DrainContract
 from tidegate.contract.terms import Admission, DrainConflictError, DrainRequest, Settings, State, Work
+from tidegate.gateway.clock import Clock
 from tidegate.gateway.log import Log
 
 
@@ -29,12 +29,15 @@ class Endable(Protocol):
 class Drain:
     """One DrainContract in a running process. Every event goes through here and wakes who waits."""
 
-    def __init__(self, settings: Settings, instance: str, log: Log) -> None:
+    def __init__(
+        self, settings: Settings, instance: str, log: Log, clock: Clock, on_seal: Callable[[], object]
+    ) -> None:
         self.contract = DrainContract(settings, instance)
         self.draining = False
         self.sealed = asyncio.Event()
-        self.on_seal: Callable[[], object] = lambda: None
+        self._on_seal = on_seal
         self._log = log
+        self._now = clock.monotonic
         self._running: dict[str, Endable] = {}
         self._changed = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -46,7 +49,7 @@ class Drain:
 
     def answer(self) -> dict[str, object]:
         """The state, as told to who asks."""
-        return self.contract.snapshot(time.monotonic())
+        return self.contract.snapshot(self._now())
 
     def changed(self) -> asyncio.Event:
         """The event that is set at the next happening: ask for it, then look, then wait."""
@@ -55,7 +58,7 @@ class Drain:
     # -- requests
 
     def arrive(self, work_id: str, request: Endable) -> Admission:
-        admission = self.contract.arrive(work_id, time.monotonic(), queued=True)
+        admission = self.contract.arrive(work_id, self._now(), queued=True)
         if admission is not Admission.REFUSE:
             self._running[work_id] = request
         self._happened()
@@ -87,7 +90,7 @@ class Drain:
 
     def post(self, request: DrainRequest) -> None:
         first = self.contract.drain_id != request.id
-        self.contract.post(request, time.monotonic())
+        self.contract.post(request, self._now())
         if first:
             self._write("drain", id=request.id, reason=request.reason, remainingSeconds=request.remaining)
         self.touch()
@@ -103,12 +106,16 @@ class Drain:
         self.touch()
 
     def prestop(self) -> None:
-        self.contract.prestop(time.monotonic())
+        self.contract.prestop(self._now())
         self._write("prestop")
         self.touch()
 
+    def prestop_over(self) -> bool:
+        """Whether the preStop hook may return."""
+        return self.contract.prestop_over(self._now())
+
     def sigterm(self) -> None:
-        self.contract.sigterm(time.monotonic())
+        self.contract.sigterm(self._now())
         self._write("sigterm")
         self.touch()
 
@@ -129,7 +136,7 @@ class Drain:
     # -- inside
 
     def _do_what_is_due(self) -> None:
-        now = time.monotonic()
+        now = self._now()
         due = self.contract.advance(now)
         if due.sealed:
             state = self.contract.snapshot(now)
@@ -142,7 +149,7 @@ class Drain:
             for work_id in due.abort:
                 self._tell_request(work_id, lambda request: request.abort())
             if due.sealed:
-                self.on_seal()
+                self._on_seal()
         finally:
             self._changed.set()
             self._changed = asyncio.Event()

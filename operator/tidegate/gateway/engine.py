@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import errno
 import os
-import time
 
 from tidegate.gateway.bodies import body_of
+from tidegate.gateway.clock import Clock
 from tidegate.gateway.draining import Drain
 from tidegate.gateway.heads import END, parse_response
 from tidegate.gateway.log import Log
@@ -29,10 +29,11 @@ MOST_READ_BYTES = 64 * 1024
 class Engine:
     """The state of the engine, told to the drain."""
 
-    def __init__(self, options: Options, drain: Drain, log: Log) -> None:
+    def __init__(self, options: Options, drain: Drain, log: Log, clock: Clock) -> None:
         self._options = options
         self._drain = drain
         self._log = log
+        self._clock = clock
         self._ready = False
         self._seen = False
         self._look = asyncio.Event()
@@ -127,7 +128,7 @@ class Engine:
 
     def _warn(self, message: str) -> None:
         """Say why it is not ready: each reason at once, and again while it lasts."""
-        now = time.monotonic()
+        now = self._clock.monotonic()
         if message != self._warned or now >= self._warned_at + REMIND_SECONDS:
             self._warned, self._warned_at = message, now
             self._log.write("engine-not-ready", message=message)

@@ -2,239 +2,293 @@
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING
+import secrets
 
-from tidegate.gateway.bodies import Events, Opaque, body_of
-from tidegate.gateway.ending import Ending
+from tidegate.contract.terms import Admission
+from tidegate.contract.token import Shutdown, sign
+from tidegate.gateway import failures
+from tidegate.gateway.client import Client
 from tidegate.gateway.failures import Failure
-from tidegate.gateway.framing import FramingError
-from tidegate.gateway.heads import (
-    END,
-    MAX_HEAD_BYTES,
-    UNTIL_CLOSE,
-    HeadError,
-    RequestHead,
-    ResponseHead,
-    parse_response,
-    write_response,
-)
-from tidegate.gateway.sending import Sending
+from tidegate.gateway.heads import RequestHead
+from tidegate.gateway.response import Response
+from tidegate.gateway.shared import Shared
 from tidegate.gateway.timeouts import Timeouts
+from tidegate.gateway.timers import RequestTimers
 from tidegate.gateway.tunnel import Tunnel
-from tidegate.gateway.watch import Watch
+from tidegate.gateway.upstream_request import UpstreamRequest
+from tidegate.gateway.websocket import GOING_AWAY, INTERNAL_ERROR
 
-if TYPE_CHECKING:
-    from tidegate.gateway.connection import ClientConnection
-    from tidegate.gateway.gateway import Gateway
+RETRY_AFTER = (("Retry-After", "1"),)
+WANTS_EVENT = b"tidegate-shutdown"
 
 
 class Exchange:
-    """Bytes from the engine pass `upstream_data`, the one method that runs for every chunk."""
+    """Decides what becomes of one request; its parts know the engine's side, the response and the times.
+
+    Implements what the drain does to a request (`draining.Endable`), what the response reports (`response.Owner`) and
+    what the timers do (`timers.Timed`).
+    """
 
     def __init__(
         self,
-        gateway: Gateway,
-        client: ClientConnection,
+        shared: Shared,
+        client: Client,
         head: RequestHead,
         *,
         request_id: str,
         timeouts: Timeouts,
         deadline: float | None,
     ) -> None:
-        self.head = head
-        self.client = client
-        self.work_id = ""
         self.over = False
         """The whole response is handed to the client's socket, or there will be no more of it."""
-        self.body: Opaque | Events | None = None
-        self.tunnel: Tunnel | None = None
-        self.status = 0
-        self.close = not head.keep_alive
+        self._finished = False
+        self._close = not head.keep_alive
         """Whether the client's connection ends with this response."""
-        self.finished = False
-        self.sending = Sending(self, gateway, head, request_id, deadline)
-        self.ending = Ending(self, gateway, request_id)
-        self.watch = Watch(self, timeouts, gateway.drain)
-        self._gateway = gateway
+        self._shared = shared
+        self._drain = shared.drain
+        self._metrics = shared.metrics
+        self._client = client
+        self._head = head
         self._request_id = request_id
-        self._response: ResponseHead | None = None
-        self._head_bytes = b""
+        self._work_id = ""
+        """Its name in the drain; empty for a probe, which is not counted."""
         self._sent_before = client.sent
+        self._response = Response(self, shared, client, head, request_id)
+        self._upstream = UpstreamRequest(
+            shared,
+            client,
+            head,
+            request_id,
+            deadline=deadline,
+            connect_seconds=timeouts.connect,
+            receiver=self._response,
+            on_failure=self.fail,
+        )
+        self._timers = RequestTimers(
+            self, shared, timeouts, client=client, response=self._response, upstream=self._upstream
+        )
 
     # -- the request
 
-    @property
-    def request_done(self) -> bool:
-        return self.sending.done
+    def arrive(self) -> Admission:
+        """Count it as a request in flight, unless it is refused. It may be `over` already: a drain ends it at once."""
+        known = self._drain.known(self._request_id)
+        work_id = f"{self._request_id}-{secrets.token_hex(4)}" if known else self._request_id
+        # Beforehand: the arrival itself may be the moment in which everything ends.
+        self._work_id = work_id
+        admission = self._drain.arrive(work_id, self)
+        if admission is not Admission.REFUSE and not self.over:
+            self._response.count(self._drain.work(work_id))
+        return admission
 
     def start(self) -> None:
-        """Send the request off."""
-        self.watch.arm()
-        self.sending.start()
+        """Send the request to the engine."""
+        self._timers.arm()
+        self._upstream.start()
 
     def request_data(self, data: bytes) -> None:
         """The next piece of the request's body."""
-        self.watch.last = time.monotonic()
-        self.sending.data(data)
+        self._timers.touch()
+        self._upstream.data(data)
 
     def request_end(self) -> None:
-        """The request's body is whole."""
-        self.sending.end()
+        """The request's body is complete."""
+        self._upstream.end()
 
-    # -- the response
-
-    def upstream_data(self, data: bytes) -> None:
-        body = self.body
-        if body is None:
-            if self.tunnel is not None:
-                self.tunnel.from_upstream(data)
-            else:
-                self._head_data(data)
-            return
-        try:
-            out = body.feed(data)
-        except FramingError as error:
-            self.ending.fail(Failure.UPSTREAM_INVALID, str(error))
-            return
-        self.watch.last = now = time.monotonic()
-        if body.produced and self.watch.work is not None:
-            self.watch.work.progressed = now
-        if out:
-            self.client.write(out)
-        if body.done or (type(body) is Events and body.intercepted):
-            self._body_over(body)
-
-    def _head_data(self, data: bytes) -> None:
-        self._head_bytes += data
-        while self.body is None and self.tunnel is None and not self.over:
-            end = self._head_bytes.find(END)
-            if end < 0:
-                if len(self._head_bytes) > MAX_HEAD_BYTES:
-                    self.ending.fail(Failure.UPSTREAM_INVALID, "the head of its response is too long")
-                return
-            raw, self._head_bytes = self._head_bytes[: end + 4], self._head_bytes[end + 4 :]
-            try:
-                head = parse_response(raw, bodiless=self.head.method == b"HEAD")
-            except HeadError as error:
-                self.ending.fail(Failure.UPSTREAM_INVALID, str(error))
-                return
-            if head.status == 101:
-                self._switch(head)
-            elif head.status >= 200:
-                self._begin(head)
-
-    def _begin(self, head: ResponseHead) -> None:
-        self._response, self.status = head, head.status
-        body = self.body = body_of(head, self.ending.dialect.stream)
-        if isinstance(body, Events):
-            body.intercept = self._gateway.drain.draining
-        self.watch.begun(streaming=isinstance(body, Events), opaque=isinstance(body, Opaque))
-        self.close = self.close or head.length == UNTIL_CLOSE or self._gateway.drain.draining or self.client.last
-        extra = [] if head.get(b"x-request-id") else [(b"X-Request-Id", self._request_id.encode())]
-        self.client.write(write_response(head, extra, close=self.close))
-        rest, self._head_bytes = self._head_bytes, b""
-        if rest:
-            self.upstream_data(rest)
-        elif body.done:
-            self._body_over(body)
-
-    def _switch(self, head: ResponseHead) -> None:
-        upstream = self.sending.connection
-        if not self.head.upgrade or upstream is None:
-            self.ending.fail(Failure.UPSTREAM_INVALID, "it switched protocols without being asked")
-            return
-        self.status, self.close = 101, True
-        self.tunnel = Tunnel(self, upstream, websocket=self.head.upgrade == b"websocket")
-        self.watch.begun(streaming=True)
-        self.client.write(write_response(head, [], close=False))
-        rest, self._head_bytes = self._head_bytes, b""
-        self.client.switched()
-        if rest:
-            self.tunnel.from_upstream(rest)
-
-    def _body_over(self, body: Opaque | Events) -> None:
-        if isinstance(body, Events) and body.intercepted:
-            self.ending.cut_by_engine()
-            return
-        if self.watch.work is not None and not self._gateway.drain.contract.generated(self.work_id):
-            return
-        self.respond_over()
-
-    # -- what the engine's connection tells
-
-    def upstream_eof(self) -> bool:
-        if self.over:
-            return False
-        if self.tunnel is not None:
-            return self.tunnel.upstream_eof()
-        if self.body is not None and self.body.eof():
-            if isinstance(self.body, Events):
-                self.client.write(self.body.rest())
-            self._body_over(self.body)
-        else:
-            self._broken()
-        return False
-
-    def upstream_lost(self) -> None:
-        if self.over:
-            return
-        if self.tunnel is not None:
-            self.tunnel.upstream_lost()
-        else:
-            self._broken()
-
-    def upstream_paused(self, paused: bool) -> None:
-        self.sending.full = paused
-        self.client.hold_reading(paused)
-
-    def _broken(self) -> None:
-        fresh = self.body is None and not self._head_bytes
-        if not (fresh and self.sending.again()):
-            self.ending.fail(Failure.UPSTREAM_RESET)
-
-    # -- what the client's connection tells
+    # -- what the client's connection reports
 
     def client_data(self, data: bytes) -> None:
         """What comes from the client once protocols have switched."""
-        if self.tunnel is not None:
-            self.tunnel.from_client(data)
+        if self._response.tunnel is not None:
+            self._upstream.tunnel_data(data)
 
     def client_eof(self) -> None:
         """The client sends no more: it is gone, or has closed one half and reads on."""
-        if self.tunnel is not None:
-            self.tunnel.client_eof()
-        elif not self.request_done:
-            self.ending.client_gone()
+        tunnel = self._response.tunnel
+        if tunnel is not None:
+            if tunnel.client_eof():
+                self.response_over()
+            else:
+                self._upstream.tunnel_eof()
+        elif not self._upstream.done:
+            self.client_gone()
         else:
-            self.watch.client_eof()
+            self._timers.client_eof()
 
     def client_paused(self, paused: bool) -> None:
         """The client's socket takes no more, or takes more again."""
-        self.watch.last = time.monotonic()
+        self._timers.touch()
         if not self.over:
-            self.sending.pause_answer(paused)
+            self._upstream.pause_response(paused)
         elif not paused:
-            self.finish()
+            self._finish()
+
+    def client_read_again(self) -> None:
+        """The client is read from again."""
+        self._timers.read_again()
+
+    def client_gone(self) -> None:
+        """Nobody waits for the answer: free the engine."""
+        if self._finished:
+            return
+        self._metrics.failed(Failure.CLIENT_GONE)
+        self._cut(unanswered=Failure.CLIENT_GONE.value.status)
+
+    # -- what the response reports
+
+    def response_begun(self, *, until_close: bool) -> bool:
+        self._timers.arm()
+        self._close = self._close or until_close or self._drain.draining or self._client.last
+        return self._close
+
+    def switched(self) -> None:
+        self._close = True
+        self._timers.arm()
+
+    def response_complete(self) -> None:
+        # A request that was cut before is ended by its token instead.
+        if not self._work_id or self._drain.contract.generated(self._work_id):
+            self.response_over()
+
+    def response_truncated(self) -> None:
+        """While draining, the engine ended the response early: the client gets the token in its place."""
+        self._count_cut()
+        self.end()
+
+    def tunnel_drained(self) -> None:
+        self._metrics.failed(Failure.DRAINED)
+        self.response_over()
+
+    def engine_half_closed(self) -> None:
+        self._timers.engine_eof()
+
+    def upstream_broken(self, *, fresh: bool) -> None:
+        if not (fresh and self._upstream.retry()):
+            self.fail(Failure.UPSTREAM_RESET)
+
+    # -- what the drain does
+
+    def drain_changed(self, draining: bool) -> None:
+        """A drain has begun, or was taken back."""
+        self._response.drain_changed(draining)
+        self._timers.arm()
+
+    def end(self) -> None:
+        """The drain's time is over: send a shutdown token, in the form that this response allows."""
+        if self.over:
+            return
+        response = self._response
+        if response.tunnel is not None:
+            if response.tunnel.close("server shutdown"):
+                self.tunnel_drained()
+            return
+        events = response.events
+        if response.begun and events is None:
+            # Nothing can be written into any other body; it has until the deadline to come to its end.
+            return
+        self._upstream.drop()
+        self._close = True
+        token = self._shutdown_token(0 if events is None else events.reader.generated)
+        if events is not None and (self._head.get(WANTS_EVENT) or b"").lower() == b"event":
+            response.end_with_event(events, token.event())
+        else:
+            response.end_with(failures.shutdown(token), RETRY_AFTER)
+        self._metrics.failed(Failure.DRAINED)
+        self.response_over()
+
+    def abort(self) -> None:
+        """The deadline is here and the client has not taken its answer, or no token can reach it."""
+        if self._finished:
+            return
+        if not self.over:
+            self._metrics.failed(Failure.DRAINED)
+        self._cut()
+
+    # -- failures
+
+    def fail(self, failure: Failure, detail: str = "") -> None:
+        """End the request with an error in the form that still fits, else by a cut."""
+        if self.over:
+            return
+        response, draining = self._response, self._drain.draining
+        if response.tunnel is not None:
+            self._fail_tunnel(response.tunnel, failure)
+            return
+        if draining and failure is Failure.UPSTREAM_RESET and (not response.begun or response.events is not None):
+            self.response_truncated()
+            return
+        self._metrics.failed(failure)
+        self._upstream.drop()
+        self._close = True
+        if draining and failure is Failure.CONNECT:
+            written = response.end_with(self._trouble(Failure.DRAINED), RETRY_AFTER)
+        else:
+            written = response.end_with(self._trouble(failure, detail))
+        if written:
+            self.response_over()
+        else:
+            self._cut()
+
+    def bad_request(self, message: str) -> None:
+        """The request's body is not what its head says: what went to the engine is no request."""
+        if self.over:
+            return
+        self._upstream.drop()
+        self._close = True
+        if not self._response.begun and self._response.end_with(failures.bad_request(400, message)):
+            self.response_over()
+        else:
+            self._cut()
 
     # -- its end
 
-    def respond_over(self) -> None:
+    def response_over(self) -> None:
         """The client's socket has the whole response; the request is over when it is gone from there."""
         self.over = True
-        whole = self.body is not None and self.body.done and not self.tunnel
-        self.sending.release(reusable=whole and self._response is not None and self._response.keep_alive)
-        self.watch.arm()
-        if not self.client.paused:
-            self.finish()
+        self._upstream.release(reusable=self._response.reusable)
+        self._timers.arm()
+        if not self._client.paused:
+            self._finish()
 
-    def finish(self) -> None:
-        """The last byte has gone, or the connection."""
-        if self.finished:
+    # -- inside
+
+    def _finish(self, unanswered: int = 0) -> None:
+        """The last byte has gone, or the connection; `unanswered`: the status of a request without any."""
+        if self._finished:
             return
-        self.finished = True
-        self.watch.cancel()
-        self._gateway.metrics.answered(self.status, self.client.sent - self._sent_before)
-        if self.work_id:
-            self._gateway.drain.finish(self.work_id)
-        self.client.exchange_over(close=self.close)
+        self._finished = True
+        self._timers.cancel()
+        self._metrics.answered(self._response.status or unanswered, self._client.sent - self._sent_before)
+        if self._work_id:
+            self._drain.finish(self._work_id)
+        self._client.exchange_over(close=self._close)
+
+    def _cut(self, unanswered: int = 0) -> None:
+        self.over = True
+        self._upstream.drop()
+        self._client.abort()
+        self._finish(unanswered)
+
+    def _count_cut(self) -> None:
+        if self._work_id:
+            self._drain.contract.cut_short(self._work_id)
+
+    def _fail_tunnel(self, tunnel: Tunnel, failure: Failure) -> None:
+        """A close frame where there can be one; any other protocol is cut."""
+        lost_to_drain = self._drain.draining and failure is Failure.UPSTREAM_RESET
+        self._metrics.failed(failure)
+        if lost_to_drain:
+            self._count_cut()
+        if tunnel.close_now(GOING_AWAY if lost_to_drain else INTERNAL_ERROR, failure.value.code):
+            self.response_over()
+        else:
+            self._cut()
+
+    def _trouble(self, failure: Failure, detail: str = "") -> failures.Trouble:
+        return failures.trouble(failure.value, detail, self._request_id)
+
+    def _shutdown_token(self, generated: int) -> Shutdown:
+        self._metrics.token_sent()
+        keys, path, at = self._shared.keys.all(), self._head.path, self._shared.clock.wall()
+        resume = sign(keys[0], request_id=self._request_id, path=path, generated=generated, at=at) if keys else None
+        return Shutdown(self._drain.reason, self._request_id, generated, resume)

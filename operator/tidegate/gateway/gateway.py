@@ -1,55 +1,55 @@
-"""What the parts share, and the door: which request is counted, served or refused."""
+"""The gateway's parts put together, and the admission of requests: counted, served or refused."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 import secrets
-import time
 
 from tidegate.contract.terms import Admission
 from tidegate.gateway import failures
+from tidegate.gateway.clock import Clock
 from tidegate.gateway.connection import ClientConnection
 from tidegate.gateway.dialects import dialect_of
 from tidegate.gateway.draining import Drain
-from tidegate.gateway.ending import RETRY_AFTER
 from tidegate.gateway.engine import Engine
-from tidegate.gateway.exchange import Exchange
+from tidegate.gateway.exchange import RETRY_AFTER, Exchange
 from tidegate.gateway.failures import Failure, Trouble
 from tidegate.gateway.heads import RequestHead
 from tidegate.gateway.keys import Keys
 from tidegate.gateway.log import Log
 from tidegate.gateway.metrics import Metrics
 from tidegate.gateway.options import Options
+from tidegate.gateway.shared import Shared
 from tidegate.gateway.timeouts import DEADLINE_HEADER, parse_deadline
 from tidegate.gateway.upstream import Pool
 
 BACKLOG = 1024
 PROBES = frozenset({"/health", "/healthz", "/livez", "/readyz", "/ready", "/ping", "/metrics"})
-"""Paths that probes and scrapers GET: they are no work, and must not put off the end of a drain."""
+"""Paths that probes and scrapers GET: they are not counted, and must not put off the end of a drain."""
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}\Z")
 
 
 class Gateway:
     """One gateway in front of one engine."""
 
-    def __init__(self, options: Options, log: Log, instance: str) -> None:
+    def __init__(self, options: Options, log: Log, instance: str, clock: Clock) -> None:
         self.options = options
         self.metrics = Metrics()
         self.keys = Keys(options.key_dir, options.prestop_key)
-        self.drain = Drain(options.settings, instance, log)
-        self.drain.on_seal = self.close_idle
-        self.pool = Pool(options.upstream.host, options.upstream.port)
-        self.engine = Engine(options, self.drain, log)
+        self.drain = Drain(options.settings, instance, log, clock, self.close_idle)
+        self.pool = Pool(options.upstream.host, options.upstream.port, clock)
+        self.engine = Engine(options, self.drain, log, clock)
+        self._shared = Shared(clock, self.drain, self.engine, self.keys, self.metrics, self.pool)
         self._connections: set[ClientConnection] = set()
         self._server: asyncio.Server | None = None
         self._probes = PROBES | {options.ready_path}
 
     async def listen(self) -> int:
         """Open the port for clients; returns its number. Raises OSError."""
-        listen = self.options.listen
+        listen, clock = self.options.listen, self._shared.clock
         self._server = await asyncio.get_running_loop().create_server(
-            lambda: ClientConnection(self), listen.host or None, listen.port, backlog=BACKLOG
+            lambda: ClientConnection(self, self.metrics, clock), listen.host or None, listen.port, backlog=BACKLOG
         )
         return int(self._server.sockets[0].getsockname()[1])
 
@@ -62,14 +62,17 @@ class Gateway:
     # -- connections
 
     def opened(self, connection: ClientConnection) -> None:
-        self.metrics.connections += 1
+        """A client has connected."""
+        self.metrics.connection_opened()
         self._connections.add(connection)
 
     def closed(self, connection: ClientConnection) -> None:
+        """A client's connection is closed."""
         self._connections.discard(connection)
 
     @property
     def connections(self) -> int:
+        """How many clients are connected."""
         return len(self._connections)
 
     def close_idle(self) -> None:
@@ -81,16 +84,16 @@ class Gateway:
     # -- requests
 
     def admit(self, client: ClientConnection, head: RequestHead) -> Exchange | None:
-        """Let a request in, or answer it; None: it was refused, and its connection is to be closed."""
+        """Let a request in, or answer it; None: it has been answered, and its connection is to be closed."""
         given = head.get(b"x-request-id")
         known = given is not None and _REQUEST_ID.match(given) is not None
         request_id = given.decode() if known and given is not None else f"req-{secrets.token_hex(12)}"
         timeouts = self.options.profiles.of(head.path)
-        rest = head.get(DEADLINE_HEADER)
+        left = head.get(DEADLINE_HEADER)
         deadline = None
-        if rest is not None:
+        if left is not None:
             try:
-                seconds = parse_deadline(rest)
+                seconds = parse_deadline(left)
             except ValueError as error:
                 self._answer(client, head, failures.bad_request(400, str(error)))
                 return None
@@ -99,24 +102,18 @@ class Gateway:
                 late = failures.trouble(Failure.TOTAL.value, "the client's own deadline", request_id)
                 self._answer(client, head, late)
                 return None
-            deadline = time.monotonic() + seconds
+            deadline = self._shared.clock.monotonic() + seconds
             timeouts = timeouts.within(seconds)
-        exchange = Exchange(self, client, head, request_id=request_id, timeouts=timeouts, deadline=deadline)
-        # What begins on such a path as another protocol is no probe.
+        exchange = Exchange(self._shared, client, head, request_id=request_id, timeouts=timeouts, deadline=deadline)
+        # An upgrade on the path of a probe begins another protocol and is no probe.
         if head.method in (b"GET", b"HEAD") and head.path in self._probes and not head.upgrade:
             return exchange
-        work_id = request_id if not self.drain.known(request_id) else f"{request_id}-{secrets.token_hex(4)}"
-        # Known to the exchange beforehand: the arrival itself may be the moment in which everything ends.
-        exchange.work_id = work_id
-        if self.drain.arrive(work_id, exchange.ending) is Admission.REFUSE:
-            self.metrics.refused += 1
+        if exchange.arrive() is Admission.REFUSE:
+            self.metrics.request_refused()
             self.metrics.failed(Failure.DRAINED)
             self._answer(client, head, failures.trouble(Failure.DRAINED.value, "", request_id), RETRY_AFTER)
             return None
-        if exchange.over:
-            return None
-        exchange.watch.work = self.drain.work(work_id)
-        return exchange
+        return None if exchange.over else exchange
 
     def _answer(
         self, client: ClientConnection, head: RequestHead, trouble: Trouble, headers: tuple[tuple[str, str], ...] = ()

@@ -5,18 +5,20 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-import time
+
+from tidegate.gateway.clock import Clock
 
 
 class Log:
     """Writes events with the wall-clock time `at` and the process's instance."""
 
-    def __init__(self, instance: str) -> None:
+    def __init__(self, instance: str, clock: Clock) -> None:
         self._instance = instance
+        self._clock = clock
 
     def write(self, event: str, **fields: object) -> None:
         """A log that cannot be written to is no reason to stop serving."""
-        line = json.dumps({"at": round(time.time(), 4), "event": event, "instance": self._instance, **fields})
+        line = json.dumps({"at": round(self._clock.wall(), 4), "event": event, "instance": self._instance, **fields})
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.write(line + "\n")
             sys.stdout.flush()

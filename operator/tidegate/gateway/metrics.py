@@ -37,6 +37,21 @@ class Metrics:
         self.codes[f"{status // 100}xx" if 100 <= status < 600 else "none"] += 1
         self.bytes_out += sent
 
+    def connection_opened(self) -> None:
+        self.connections += 1
+
+    def connection_reused(self) -> None:
+        self.reused += 1
+
+    def request_invalid(self) -> None:
+        self.invalid += 1
+
+    def request_refused(self) -> None:
+        self.refused += 1
+
+    def token_sent(self) -> None:
+        self.tokens += 1
+
     def failed(self, failure: Failure) -> None:
         self.failures[failure.label] += 1
 

@@ -10,10 +10,10 @@ import resource
 import secrets
 import signal
 import sys
-import time
 from collections.abc import Callable
 
 from tidegate.gateway.admin import Admin
+from tidegate.gateway.clock import Clock
 from tidegate.gateway.connection import LINGER_SECONDS
 from tidegate.gateway.gateway import Gateway
 from tidegate.gateway.log import Log
@@ -27,8 +27,9 @@ async def serve(options: Options) -> int:
     """Serve until SIGTERM has been obeyed; returns the exit code. Raises OSError when a port cannot be opened."""
     # Another one for every process: a restarted process must not pass for the one before.
     instance = secrets.token_hex(8)
-    log = Log(instance)
-    gateway = Gateway(options, log, instance)
+    clock = Clock()
+    log = Log(instance, clock)
+    gateway = Gateway(options, log, instance, clock)
     terminated = asyncio.Event()
 
     def on_sigterm() -> None:
@@ -47,20 +48,20 @@ async def serve(options: Options) -> int:
     gc.collect()
     gc.freeze()
     await terminated.wait()
-    await _drained(gateway)
+    await _drained(gateway, clock)
     watching.cancel()
     gateway.close()
     log.write("exit", code=0, cut=gateway.drain.contract.cut, inFlight=gateway.drain.contract.in_flight)
     return 0
 
 
-async def _drained(gateway: Gateway) -> None:
+async def _drained(gateway: Gateway, clock: Clock) -> None:
     """Wait for the seal and a moment more, but be gone before the kubelet's SIGKILL."""
     settings = gateway.options.settings
-    deadline = gateway.drain.contract.killed_at or time.monotonic() + settings.grace
+    deadline = gateway.drain.contract.killed_at or clock.monotonic() + settings.grace
     margin = min(EXIT_MARGIN_SECONDS, settings.flush / 2)
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(deadline - margin - time.monotonic()):
+        async with asyncio.timeout(deadline - margin - clock.monotonic()):
             await gateway.drain.sealed.wait()
             await asyncio.sleep(LINGER_SECONDS)
 

@@ -1,90 +1,64 @@
-"""A connection after it has switched protocols: bytes both ways, and a close frame where it is a WebSocket."""
+"""A connection after it has switched protocols: the engine's direction, and a close frame where it is a WebSocket."""
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING
-
-from tidegate.gateway.failures import Failure
-from tidegate.gateway.upstream import UpstreamConnection
+from tidegate.gateway.client import Client
 from tidegate.gateway.websocket import GOING_AWAY, Frames, close_frame
-
-if TYPE_CHECKING:
-    from tidegate.gateway.exchange import Exchange
 
 
 class Tunnel:
-    """Both directions of one exchange whose engine answered 101."""
+    """What is under way between client and engine after a response with status 101."""
 
-    def __init__(self, exchange: Exchange, upstream: UpstreamConnection, *, websocket: bool) -> None:
-        self._exchange = exchange
-        self._upstream = upstream
+    def __init__(self, client: Client, *, websocket: bool) -> None:
+        self._client = client
         self._frames = Frames() if websocket else None
-        self._closing = ""
+        self._close_reason = ""
         self._client_done = self._engine_done = False
 
-    def from_client(self, data: bytes) -> None:
-        if not self._upstream.transport.is_closing():
-            self._upstream.transport.write(data)
+    @property
+    def half_closed(self) -> bool:
+        """Whether either side has closed its half; then the loss of a connection takes nothing from anybody."""
+        return self._client_done or self._engine_done
 
-    def from_upstream(self, data: bytes) -> None:
-        watch = self._exchange.watch
-        watch.last = time.monotonic()
-        if watch.work is not None:
-            watch.work.progressed = watch.last
+    @property
+    def needs_close_frame(self) -> bool:
+        """Whether its protocol has close frames, and the engine has sent none."""
+        return self._frames is not None and not self._frames.closed
+
+    def from_upstream(self, data: bytes) -> bool:
+        """Send the engine's next bytes on; True: a close frame of ours came behind them, and the tunnel is over."""
         whole = len(data) if self._frames is None else self._frames.feed(data)
-        if not self._closing:
-            self._exchange.client.write(data)
-        elif whole:
-            self._exchange.client.write(data[:whole])
-            self._close_now()
-        else:
-            self._exchange.client.write(data)
+        if self._close_reason and whole:
+            self._client.write(data[:whole])
+            self.close_now(GOING_AWAY, self._close_reason)
+            return True
+        self._client.write(data)
+        return False
 
-    def client_eof(self) -> None:
-        """One half is closed; the engine hears of it and may go on sending."""
-        if self._engine_done:
-            self._exchange.respond_over()
-            return
+    def client_eof(self) -> bool:
+        """The client has closed its half; True: both halves are closed now."""
         self._client_done = True
-        if not self._upstream.transport.is_closing():
-            self._upstream.transport.write_eof()
+        return self._engine_done
 
     def upstream_eof(self) -> bool:
-        """The engine is done; whether the way to it stays open."""
-        if self._client_done:
-            self._exchange.respond_over()
-            return False
-        if self._exchange.watch.draining and self._frames is not None and not self._frames.closed:
-            # A process that ends without a goodbye sends the same.
-            self.upstream_lost()
-            return False
+        """The engine has closed its half, and the client is told so; True: both halves are closed now."""
         self._engine_done = True
-        self._exchange.client.write_eof()
-        self._exchange.watch.engine_eof()
+        if not self._client_done:
+            self._client.write_eof()
+        return self._client_done
+
+    def close(self, reason: str) -> bool:
+        """End it, a WebSocket at the next boundary between two frames of the engine; True: it is over now."""
+        self._close_reason = reason
+        if self._frames is not None and not self._frames.between:
+            return False
+        self.close_now(GOING_AWAY, reason)
         return True
 
-    def upstream_lost(self) -> None:
-        """The connection is cut; once either side has closed its half that takes nothing from anybody."""
-        if self._client_done or self._engine_done:
-            self._exchange.respond_over()
-        else:
-            self._exchange.ending.fail(Failure.UPSTREAM_RESET)
-
-    def close(self, reason: str) -> None:
-        """End it at the next moment between two frames of the engine; another protocol just ends."""
-        self._closing = reason
-        if self._frames is None or self._frames.between:
-            self._close_now()
-
-    def goodbye(self, code: int, reason: str) -> bool:
-        """Write a close frame as the last of it; False: at this moment, or in this protocol, there can be none."""
+    def close_now(self, code: int, reason: str) -> bool:
+        """Write a close frame as the last of it; False: none fits at this moment, or in this protocol."""
         if self._frames is None or not self._frames.between:
             return False
         if not self._frames.closed:
-            self._exchange.client.write(close_frame(code, reason))
+            self._client.write(close_frame(code, reason))
         return True
-
-    def _close_now(self) -> None:
-        self.goodbye(GOING_AWAY, self._closing)
-        self._exchange.ending.drained()

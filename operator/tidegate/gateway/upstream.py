@@ -1,10 +1,11 @@
-"""Connections to the engine, which is at one address and near by."""
+"""Connections to the engine, which is at one address, on the same node."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Protocol, cast
+
+from tidegate.gateway.clock import Clock
 
 REUSE_SECONDS = 1.0
 """How long an idle connection may be used again: less than any engine keeps one (uvicorn, the shortest, 5 s), so that
@@ -16,27 +17,39 @@ VIEW = memoryview(bytearray(READ_BYTES))
 
 
 class Receiver(Protocol):
-    """The exchange that a connection belongs to."""
+    """Whoever takes what the engine sends on one connection."""
 
     def upstream_data(self, data: bytes) -> None: ...
 
     def upstream_eof(self) -> bool:
-        """Whether the other direction stays open."""
+        """The engine has closed its half; returns whether the other direction stays open."""
 
     def upstream_lost(self) -> None: ...
 
-    def upstream_paused(self, paused: bool) -> None: ...
+    def upstream_paused(self, paused: bool) -> None:
+        """The engine takes no more for now, or takes more again."""
 
 
 class UpstreamConnection(asyncio.BufferedProtocol):
-    """One connection; without a receiver it is idle, and whatever comes then is a reason to close it."""
+    """One connection; without a receiver it is idle, and anything received then is a reason to close it."""
 
     transport: asyncio.Transport
 
     def __init__(self) -> None:
-        self.receiver: Receiver | None = None
         self.idle_since = 0.0
         self.lost = False
+        self.paused = False
+        """Whether the engine takes no more at the moment."""
+        self._receiver: Receiver | None = None
+
+    def attach(self, receiver: Receiver) -> None:
+        """Use it for one request."""
+        self._receiver = receiver
+
+    def detach(self, now: float) -> None:
+        """The request is over; the connection is idle from now on."""
+        self._receiver = None
+        self.idle_since = now
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are no subclasses of asyncio's.
@@ -46,38 +59,41 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         return VIEW
 
     def buffer_updated(self, nbytes: int) -> None:
-        receiver = self.receiver
+        receiver = self._receiver
         if receiver is None:
             self.transport.abort()
         else:
             receiver.upstream_data(bytes(VIEW[:nbytes]))
 
     def eof_received(self) -> bool:
-        return self.receiver is not None and self.receiver.upstream_eof()
+        return self._receiver is not None and self._receiver.upstream_eof()
 
     def connection_lost(self, _exc: Exception | None) -> None:
         self.lost = True
-        if self.receiver is not None:
-            self.receiver.upstream_lost()
+        if self._receiver is not None:
+            self._receiver.upstream_lost()
 
     def pause_writing(self) -> None:
-        if self.receiver is not None:
-            self.receiver.upstream_paused(True)
+        self.paused = True
+        if self._receiver is not None:
+            self._receiver.upstream_paused(True)
 
     def resume_writing(self) -> None:
-        if self.receiver is not None:
-            self.receiver.upstream_paused(False)
+        self.paused = False
+        if self._receiver is not None:
+            self._receiver.upstream_paused(False)
 
     def drop(self) -> None:
         """Close at once: that is how an engine learns that nobody wants the rest."""
-        self.receiver = None
+        self._receiver = None
         self.transport.abort()
 
 
 class Pool:
-    """Opens connections and keeps those that can be used again for a moment."""
+    """Opens connections, and keeps those that can be used again for a moment."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, clock: Clock) -> None:
+        self._clock = clock
         self._host = host
         self._port = port
         self._idle: list[UpstreamConnection] = []
@@ -99,8 +115,7 @@ class Pool:
 
     def give(self, connection: UpstreamConnection) -> None:
         """Keep a connection on which nothing is under way."""
-        connection.receiver = None
-        connection.idle_since = time.monotonic()
+        connection.detach(self._clock.monotonic())
         if len(self._idle) >= MOST_IDLE or connection.lost or connection.transport.is_closing():
             connection.drop()
             return
@@ -114,7 +129,7 @@ class Pool:
             self._idle.pop().drop()
 
     def _usable(self, connection: UpstreamConnection) -> bool:
-        fresh = time.monotonic() - connection.idle_since < REUSE_SECONDS
+        fresh = self._clock.monotonic() - connection.idle_since < REUSE_SECONDS
         return fresh and not connection.lost and not connection.transport.is_closing()
 
     def _sweep(self) -> None:

@@ -1,0 +1,271 @@
+"""The response on its way to the client: the engine's own bytes, and an end where the engine brings none."""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+from tidegate.contract.terms import Work
+from tidegate.gateway import failures
+from tidegate.gateway.bodies import Events, Opaque, body_of
+from tidegate.gateway.client import Client
+from tidegate.gateway.dialects import dialect_of
+from tidegate.gateway.failures import Failure, Trouble
+from tidegate.gateway.framing import FramingError
+from tidegate.gateway.heads import (
+    END,
+    MAX_HEAD_BYTES,
+    UNTIL_CLOSE,
+    HeadError,
+    RequestHead,
+    ResponseHead,
+    parse_response,
+    write_response,
+)
+from tidegate.gateway.shared import Shared
+from tidegate.gateway.tunnel import Tunnel
+
+KEEP_ALIVE_EVENT = b": keep-alive\n\n"
+
+
+class Owner(Protocol):
+    """The request that a response answers: it decides what follows from what the engine does."""
+
+    def response_begun(self, *, until_close: bool) -> bool:
+        """A final head is here; returns whether the client's connection ends with this response."""
+
+    def switched(self) -> None:
+        """The protocol is another one from now on."""
+
+    def response_complete(self) -> None:
+        """The engine has sent all of it."""
+
+    def response_truncated(self) -> None:
+        """While draining, the engine ended it early, in a way that hides it from the client."""
+
+    def response_over(self) -> None:
+        """The tunnel is closed in both directions."""
+
+    def tunnel_drained(self) -> None:
+        """The tunnel was closed because the drain's time is over."""
+
+    def engine_half_closed(self) -> None:
+        """The engine has closed its half of a tunnel."""
+
+    def upstream_broken(self, *, fresh: bool) -> None:
+        """The connection is lost; `fresh`: before any byte of a response."""
+
+    def fail(self, failure: Failure, detail: str = "") -> None: ...
+
+
+class Response:
+    """Bytes from the engine pass `upstream_data`, the one method that runs for every chunk.
+
+    It implements `upstream.Receiver`; its connection is taken away when the response is over.
+    """
+
+    def __init__(self, owner: Owner, shared: Shared, client: Client, head: RequestHead, request_id: str) -> None:
+        self.status = 0
+        self.body: Opaque | Events | None = None
+        self.tunnel: Tunnel | None = None
+        self.last = -math.inf
+        """When bytes of it came last, in the clock's monotonic seconds."""
+        self._owner = owner
+        self._drain = shared.drain
+        self._now = shared.clock.monotonic
+        self._client = client
+        self._request = head
+        self._request_id = request_id
+        self._dialect = dialect_of(head.path)
+        self._work: Work | None = None
+        self._head: ResponseHead | None = None
+        self._head_bytes = b""
+
+    def count(self, work: Work) -> None:
+        """Note the response's progress in what the drain knows of the request."""
+        self._work = work
+
+    @property
+    def begun(self) -> bool:
+        """Whether the head of the engine's response has gone to the client."""
+        return self.body is not None or self.tunnel is not None
+
+    @property
+    def events(self) -> Events | None:
+        """Its body, where it is a stream that can be written into."""
+        return self.body if isinstance(self.body, Events) else None
+
+    @property
+    def reusable(self) -> bool:
+        """Whether the engine's connection can be used again after it."""
+        whole = self.body is not None and self.body.done
+        return whole and self._head is not None and self._head.keep_alive
+
+    # -- what the engine's connection reports
+
+    def upstream_data(self, data: bytes) -> None:
+        """The next bytes from the engine."""
+        body = self.body
+        if body is None:
+            if self.tunnel is not None:
+                self._tunnel_data(self.tunnel, data)
+            else:
+                self._head_data(data)
+            return
+        try:
+            out = body.feed(data)
+        except FramingError as error:
+            self._owner.fail(Failure.UPSTREAM_INVALID, str(error))
+            return
+        self.last = now = self._now()
+        if body.produced:
+            work = self._work
+            if work is not None:
+                work.progressed = now
+        if out:
+            self._client.write(out)
+        if body.done or body.intercepted:
+            self._body_over(body)
+
+    def upstream_eof(self) -> bool:
+        """The engine has closed its half; returns whether the way to it stays open."""
+        if self.tunnel is not None:
+            return self._tunnel_eof(self.tunnel)
+        if self.body is not None and self.body.eof():
+            if isinstance(self.body, Events):
+                self._client.write(self.body.rest())
+            self._body_over(self.body)
+        else:
+            self._broken()
+        return False
+
+    def upstream_lost(self) -> None:
+        """The connection is lost."""
+        if self.tunnel is None:
+            self._broken()
+        elif self.tunnel.half_closed:
+            self._owner.response_over()
+        else:
+            self._owner.fail(Failure.UPSTREAM_RESET)
+
+    def upstream_paused(self, paused: bool) -> None:
+        """The engine takes no more of the request for now, or takes more again."""
+        self._client.hold_reading(paused)
+
+    # -- what is written beside the engine's bytes
+
+    def drain_changed(self, draining: bool) -> None:
+        """While draining, an end by which the engine hides that the response is not whole is not passed on."""
+        if isinstance(self.body, Events):
+            self.body.drain_changed(draining)
+
+    def keep_alive(self) -> None:
+        """Write a comment into a stream of events."""
+        if isinstance(self.body, Events):
+            self._client.write(self.body.insert(KEEP_ALIVE_EVENT))
+
+    def end_with(self, error: Trouble, headers: tuple[tuple[str, str], ...] = ()) -> bool:
+        """End it with an error in the form that fits what the client has so far; False: no form fits, and cut it.
+
+        `headers` are for a response that has not begun.
+        """
+        if self.tunnel is not None:
+            return False
+        if self.body is None:
+            self.status = error.status
+            headers = (*headers, ("X-Request-Id", self._request_id))
+            body = self._dialect.body(error)
+            self._client.write(failures.response(error.status, body, close=True, headers=headers))
+        elif isinstance(self.body, Events):
+            self._client.write(self.body.end(self._dialect.events(error, self.body.reader.next_sequence)))
+        else:
+            # A body that ends too early is the one sign that is left; a clean end would pass it off as whole.
+            return False
+        return True
+
+    def end_with_event(self, body: Events, event: bytes) -> None:
+        """End a stream with an event in a form that its client has asked for."""
+        self._client.write(body.end(event + self._dialect.after_named))
+
+    # -- inside
+
+    def _head_data(self, data: bytes) -> None:
+        self._head_bytes += data
+        while (end := self._head_bytes.find(END)) >= 0:
+            raw, self._head_bytes = self._head_bytes[: end + len(END)], self._head_bytes[end + len(END) :]
+            try:
+                head = parse_response(raw, bodiless=self._request.method == b"HEAD")
+            except HeadError as error:
+                self._owner.fail(Failure.UPSTREAM_INVALID, str(error))
+                return
+            if head.status == 101:
+                self._switch(head)
+                return
+            if head.status >= 200:
+                self._begin(head)
+                return
+        if len(self._head_bytes) > MAX_HEAD_BYTES:
+            self._owner.fail(Failure.UPSTREAM_INVALID, "the head of its response is too long")
+
+    def _begin(self, head: ResponseHead) -> None:
+        self._head, self.status = head, head.status
+        body = self.body = body_of(head, self._dialect.stream)
+        self.drain_changed(self._drain.draining)
+        self._note_begin(streaming=isinstance(body, Events), opaque=isinstance(body, Opaque))
+        close = self._owner.response_begun(until_close=head.length == UNTIL_CLOSE)
+        extra = [] if head.get(b"x-request-id") else [(b"X-Request-Id", self._request_id.encode())]
+        self._client.write(write_response(head, extra, close=close))
+        rest, self._head_bytes = self._head_bytes, b""
+        if rest:
+            self.upstream_data(rest)
+        elif body.done:
+            self._body_over(body)
+
+    def _switch(self, head: ResponseHead) -> None:
+        if not self._request.upgrade:
+            self._owner.fail(Failure.UPSTREAM_INVALID, "it switched protocols without being asked")
+            return
+        self.status = 101
+        self.tunnel = Tunnel(self._client, websocket=self._request.upgrade == b"websocket")
+        self._note_begin(streaming=True, opaque=False)
+        self._owner.switched()
+        self._client.write(write_response(head, [], close=False))
+        rest, self._head_bytes = self._head_bytes, b""
+        self._client.switched()
+        if rest:
+            self._tunnel_data(self.tunnel, rest)
+
+    def _note_begin(self, *, streaming: bool, opaque: bool) -> None:
+        self.last = self._now()
+        if self._work is not None:
+            self._work.queued = False
+            self._work.streaming = streaming
+            self._work.opaque = opaque
+            self._work.progressed = self.last
+
+    def _body_over(self, body: Opaque | Events) -> None:
+        if body.intercepted:
+            self._owner.response_truncated()
+        else:
+            self._owner.response_complete()
+
+    def _broken(self) -> None:
+        self._owner.upstream_broken(fresh=self.body is None and not self._head_bytes)
+
+    def _tunnel_data(self, tunnel: Tunnel, data: bytes) -> None:
+        self.last = self._now()
+        if self._work is not None:
+            self._work.progressed = self.last
+        if tunnel.from_upstream(data):
+            self._owner.tunnel_drained()
+
+    def _tunnel_eof(self, tunnel: Tunnel) -> bool:
+        if self._drain.draining and not tunnel.half_closed and tunnel.needs_close_frame:
+            # A process that ends without a close frame sends the same.
+            self._owner.fail(Failure.UPSTREAM_RESET)
+            return False
+        if tunnel.upstream_eof():
+            self._owner.response_over()
+            return False
+        self._owner.engine_half_closed()
+        return True
