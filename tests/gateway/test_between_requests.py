@@ -8,6 +8,7 @@ import pytest
 from gateway.rig import Engine, Front, Peer, echo, engine, front
 from tidegate.contract.terms import DrainRequest
 from tidegate.gateway import connection
+from tidegate.gateway.request_heads import MAX_EMPTY_LINES
 
 GET = b"GET /v1/%d HTTP/1.1\r\nHost: e\r\n\r\n"
 PIECE = bytes(100_000)
@@ -81,9 +82,9 @@ async def test_a_few_empty_lines_before_a_request_are_skipped_in_whatever_pieces
 async def test_a_flood_of_empty_lines_is_refused() -> None:
     async with engine(echo) as own, front(own.port) as gate:
         client = await gate.client()
-        await client.send(b"\r\n" * connection.MAX_EMPTY_LINES + GET % 1)
+        await client.send(b"\r\n" * MAX_EMPTY_LINES + GET % 1)
         assert (await client.reader.readuntil(b"empty")).startswith(b"HTTP/1.1 200")
-        for _ in range(connection.MAX_EMPTY_LINES):
+        for _ in range(MAX_EMPTY_LINES):
             await client.send(b"\r\n")
             await asyncio.sleep(0.01)
         await client.send(b"\r\n" * 20_000 + GET % 2)

@@ -12,9 +12,10 @@ from tidegate.gateway.clock import Clock
 from tidegate.gateway.dialects import Dialect
 from tidegate.gateway.exchange import Exchange
 from tidegate.gateway.framing import Chunks, Counted, FramingError
-from tidegate.gateway.heads import CHUNKED, END, MAX_HEAD_BYTES, HeadError, RequestHead, parse_request
+from tidegate.gateway.heads import CHUNKED, HeadError, RequestHead
 from tidegate.gateway.metrics import Metrics
 from tidegate.gateway.reading import Reading
+from tidegate.gateway.request_heads import RequestHeads
 from tidegate.gateway.upstream import VIEW
 
 HEAD_SECONDS = 10.0
@@ -27,10 +28,6 @@ MAX_LINGER_SECONDS = 30.0
 """How long a client may go on with an upload that is answered already."""
 SEND_BUFFER_BYTES = 64 * 1024
 MAX_AHEAD_BYTES = 64 * 1024
-MAX_EMPTY_LINES = 8
-"""Before a request; RFC 9112, section 2.2, asks to skip one at least."""
-_EMPTY_LINE = b"\r\n"
-_TOKEN = frozenset(b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 
 class Door(Protocol):
@@ -63,14 +60,13 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._exchange: Exchange | None = None
         self._body: Chunks | Counted | None = None
-        self._input = b""
+        self._input = RequestHeads()
         self._switched = False
         self._closing = False
         self._fin_sent = False
         self._timer: asyncio.TimerHandle | None = None
         self._linger_until = 0.0
         self._in_head = False
-        self._empty_lines = 0
 
     # -- what the transport calls
 
@@ -95,12 +91,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._body is not None:
             self._take_body(data)
         elif self._exchange is None:
-            self._input += data
+            self._input.add(data)
             self._next()
         elif self._switched:
             self._exchange.client_data(data)
         else:
-            self._input += data
+            self._input.add(data)
             if len(self._input) > MAX_AHEAD_BYTES:
                 self._reading.hold("ahead")
 
@@ -161,7 +157,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def switched(self) -> None:
         """The protocol is another one from now on: what comes is no request."""
         self._switched = True
-        data, self._input = self._input, b""
+        data = self._input.take()
         self._reading.release("ahead")
         if data and self._exchange is not None:
             self._exchange.client_data(data)
@@ -212,45 +208,22 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _next(self) -> None:
         """Begin with the next request if its head is here."""
-        if not self._skip_empty_lines():
-            self._refuse(400, f"more than {MAX_EMPTY_LINES} empty lines where a request is due")
-            return
-        if self.eof and END not in self._input:
-            self.close()
-            return
-        if not self._input:
-            self._in_head = False
-            self._await(IDLE_SECONDS, self.close)
-            return
-        end = self._input.find(END)
-        if end < 0:
-            self._wait_for_head()
-            return
-        self._cancel_timer()
-        self._in_head = False
-        raw, self._input = self._input[: end + len(END)], self._input[end + len(END) :]
         try:
-            self._begin(parse_request(raw))
+            head = self._input.next_head()
+            if head is None and not self.eof:
+                self._input.check_partial()
         except HeadError as error:
             self._refuse(error.status, str(error))
-
-    def _skip_empty_lines(self) -> bool:
-        """False: there are too many."""
-        at = 0
-        while self._input.startswith(_EMPTY_LINE, at) and self._empty_lines <= MAX_EMPTY_LINES:
-            at += len(_EMPTY_LINE)
-            self._empty_lines += 1
-        self._input = self._input[at:]
-        return self._empty_lines <= MAX_EMPTY_LINES
-
-    def _wait_for_head(self) -> None:
-        # A CR alone may be one half of an empty line.
-        if self._input[0] not in _TOKEN and self._input != b"\r":
-            self._refuse(400, "this is not HTTP/1.1 in clear text; TLS is for the mesh or proxy in front")
-        elif b"\n\n" in self._input or (self._input.startswith(b"\n")):
-            self._refuse(400, "a bare LF in the head")
-        elif len(self._input) > MAX_HEAD_BYTES:
-            self._refuse(431, f"the head of the request is longer than {MAX_HEAD_BYTES} bytes")
+            return
+        if head is not None:
+            self._cancel_timer()
+            self._in_head = False
+            self._begin(head)
+        elif self.eof:
+            self.close()
+        elif not self._input:
+            self._in_head = False
+            self._await(IDLE_SECONDS, self.close)
         elif not self._in_head:
             self._in_head = True
             self._await(HEAD_SECONDS, self._too_slow)
@@ -259,7 +232,6 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._refuse(408, f"the head of the request did not come within {HEAD_SECONDS:g} s")
 
     def _begin(self, head: RequestHead) -> None:
-        self._empty_lines = 0
         exchange = self._door.admit(self, head)
         if exchange is None:
             self.close()
@@ -268,11 +240,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         if head.length:
             self._body = Chunks() if head.length == CHUNKED else Counted(head.length)
         exchange.start()
-        data, self._input = self._input, b""
-        if self._body is None:
-            self._input = data
-        elif data:
-            self._take_body(data)
+        if self._body is not None and self._input:
+            self._take_body(self._input.take())
         if self.eof and self._exchange is not None:
             # It came behind this request, while an earlier one was under way.
             self._exchange.client_eof()
@@ -292,7 +261,8 @@ class ClientConnection(asyncio.BufferedProtocol):
                 exchange.request_data(data if end - start == len(data) else data[start:end])
         if body.done:
             self._body = None
-            self._input = data[len(data) - body.excess :] if body.excess else b""
+            if body.excess:
+                self._input.add(data[len(data) - body.excess :])
             if exchange is not None:
                 exchange.request_end()
 
@@ -306,7 +276,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _refuse(self, status: int, message: str) -> None:
         """Answer what cannot be served; nothing behind it can be trusted to begin where it seems to."""
         self._metrics.request_invalid()
-        self._input = b""
+        self._input.take()
         # Without a head nobody knows whose client it is.
         body = Dialect.CHAT.body(failures.bad_request(status, message))
         self.write(failures.response(status, body, close=True))
