@@ -10,11 +10,11 @@ from tidegate.cluster import project
 from tidegate.cluster.lookups import Lookups
 from tidegate.cluster.port import PODS, Object
 from tidegate.core.state import snapshot
-from tidegate.core.state.view import FAILED_WAITING
+from tidegate.core.state.pods import FAILED_WAITING
 
 ROWS = Rows()
 NO_WORK = "core.state.view:View.holds_no_work"
-FAILURE = "core.state.view:failure"
+FAILURE = "core.state.pods:failure"
 
 
 async def _first(k8s: Kubernetes, conduct: str) -> Object:

@@ -20,7 +20,7 @@ from tidegate.cluster import project
 from tidegate.cluster.port import DEPLOYMENTS, PODS, REPLICASETS, Object
 
 ROWS = Rows()
-PAY = "core.planner.replicas:pay"
+LOWER = "core.planner.replicas:lower_drained"
 SETTLED = "core.planner.replicas:_settled"
 GATHER = "cluster.gather:_children"
 
@@ -101,7 +101,7 @@ async def _(k8s: Kubernetes) -> None:
     assert (await made.replica_set())["status"]["replicas"] == 2
 
 
-@ROWS.row("a lowered ReplicaSet deletes the drained pod", PAY)
+@ROWS.row("a lowered ReplicaSet deletes the drained pod", LOWER)
 async def _(k8s: Kubernetes) -> None:
     made = await make_revision(k8s, 3)
     pods = await made.pods()
@@ -114,7 +114,7 @@ async def _(k8s: Kubernetes) -> None:
     assert {p["metadata"]["uid"] for p in await made.have(2)} == {pods[n]["metadata"]["uid"] for n in (0, 2)}
 
 
-@ROWS.row("a lowered ReplicaSet picks a NotReady pod before the drained one, and is refused", PAY, SETTLED)
+@ROWS.row("a lowered ReplicaSet picks a NotReady pod before the drained one, and is refused", LOWER, SETTLED)
 async def _(k8s: Kubernetes) -> None:
     made = await make_revision(k8s, 2)
     busy, drained = await made.pods()
@@ -135,7 +135,7 @@ async def _(k8s: Kubernetes) -> None:
     assert project.deployment(await made.deployment(), "").failure == ""
 
 
-@ROWS.row("a drained pod that stands though paid for, deleted by us, is not replaced", PAY)
+@ROWS.row("a drained pod that stands though paid for, deleted by us, is not replaced", LOWER)
 async def _(k8s: Kubernetes) -> None:
     made = await make_revision(k8s, 2)
     busy, drained = await made.pods()
@@ -153,7 +153,7 @@ async def _(k8s: Kubernetes) -> None:
     await for_a_while("the busy pod stands alone", alone)
 
 
-@ROWS.row("a drained pod deleted before its count was lowered is replaced at once", PAY)
+@ROWS.row("a drained pod deleted before its count was lowered is replaced at once", LOWER)
 async def _(k8s: Kubernetes) -> None:
     made = await make_revision(k8s, 1)
     (pod,) = await made.pods()

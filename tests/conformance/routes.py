@@ -125,7 +125,7 @@ async def _(k8s: Kubernetes) -> None:
     assert await _endpoints(k8s, k8s.name) == {}
 
 
-@ROWS.row("a user's Service without the state label keeps a withdrawn pod", "cluster.gather:foreign_services")
+@ROWS.row("a user's Service without the state label keeps a withdrawn pod", "cluster.gather:services_without_state")
 async def _(k8s: Kubernetes) -> None:
     _, (pod,) = await _routed(k8s, 1)
     uid, theirs = pod["metadata"]["uid"], f"{k8s.name}-theirs"

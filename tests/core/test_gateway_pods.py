@@ -17,14 +17,16 @@ from tidegate.api.resource import LLMServiceSpec
 from tidegate.cluster import project
 from tidegate.core.drain_time.grace import grace_period
 from tidegate.core.planner import actions, revision
+from tidegate.core.planner.notices import template_notices
 from tidegate.core.planner.observe import observe
 from tidegate.core.planner.plan import plan
 from tidegate.core.render import engines, objects, sidecar, validation
 from tidegate.core.render.engines import PRESETS
-from tidegate.core.report import template_warnings
+from tidegate.core.report import sentences
 from tidegate.core.report.conditions import conditions
+from tidegate.core.report.notices import of_template
+from tidegate.core.state.pods import failure
 from tidegate.core.state.snapshot import ContainerStatus, Pod, Trouble
-from tidegate.core.state.view import failure
 
 ROOT = "spec.template.spec"
 HOOK = {"preStop": {"exec": {"command": ["sleep", "5"]}}}
@@ -372,12 +374,17 @@ FLAGS = [
 ]
 
 
+def warnings(read: LLMServiceSpec) -> list[tuple[ConditionType, Reason, str]]:
+    """What is told of a template behind a gateway."""
+    return [(n.type, n.reason, of_template(read, n)) for n in template_notices(read)]
+
+
 @pytest.mark.parametrize(("kind", "port", "more", "missing"), FLAGS)
 def test_flags_that_the_command_line_lacks_are_named(kind, port, more, missing):
     read = spec(engine(ports=[{"name": "http", "containerPort": port}], **more), engine=kind)
     found = list(engines.missing_flags(read.engine, validation.serving_container(read), port))
     assert [text.partition(" (")[0] for text in found] == missing
-    verdicts = {kind_: text for kind_, _, text in template_warnings.told(read)}
+    verdicts = {kind_: text for kind_, _, text in warnings(read)}
     assert (ConditionType.ENGINE_FLAGS_MISSING in verdicts) is bool(missing)
     assert all(flag in verdicts[ConditionType.ENGINE_FLAGS_MISSING] for flag in missing)
 
@@ -400,14 +407,12 @@ def test_the_page_on_engines_says_what_the_presets_say():
 
 def test_other_ports_of_the_pod_are_named_as_uncounted_and_what_is_counted_too():
     other = engine(ports=[{"name": "http", "containerPort": 8000}, {"containerPort": 9000}])
-    ((kind, reason, text),) = template_warnings.told(spec(other, METRICS))
+    ((kind, reason, text),) = warnings(spec(other, METRICS))
     assert (kind, reason) == (ConditionType.PORTS_UNCOUNTED, Reason.PORTS_BESIDE_GATEWAY)
     assert "9000 of container server, prom (9100) of container metrics" in text
     assert "Counted and waited for are requests to port http (9900)" in text and "own port 8000" in text
-    assert list(template_warnings.told(spec(engine(), METRICS | {"ports": []}))) == []
-    assert list(template_warnings.told(LLMServiceSpec.parse(native_spec()))) == [], (
-        "a process of its own knows its ports"
-    )
+    assert warnings(spec(engine(), METRICS | {"ports": []})) == []
+    assert warnings(LLMServiceSpec.parse(native_spec())) == [], "a process of its own knows its ports"
 
 
 def gateway_story(*pods: Pod, **changes: Any) -> Any:
@@ -480,11 +485,12 @@ def test_a_pod_whose_gateway_does_not_run_holds_no_work_and_one_whose_engine_has
 def test_a_gateway_that_does_not_come_up_is_told_by_name():
     pulling = ContainerStatus(waiting_reason="ImagePullBackOff", waiting_message="no such tag")
     waits = ContainerStatus(waiting_reason="PodInitializing")
-    assert failure(unready("v1-1", gateway=pulling, container=waits)) == (
-        "container tidegate-gateway: ImagePullBackOff: no such tag"
-    )
-    assert failure(unready("v1-1", gateway=ContainerStatus(running=True), container=pulling)).startswith("ImagePull")
-    assert failure(fine("v1-1")) == ""
+    found = failure(unready("v1-1", gateway=pulling, container=waits))
+    assert found is not None
+    assert sentences.failure(found) == "container tidegate-gateway: ImagePullBackOff: no such tag"
+    found = failure(unready("v1-1", gateway=ContainerStatus(running=True), container=pulling))
+    assert found is not None and sentences.failure(found).startswith("ImagePull")
+    assert failure(fine("v1-1")) is None
 
 
 def test_an_unreachable_gateway_names_its_own_port():

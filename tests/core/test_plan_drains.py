@@ -28,6 +28,7 @@ from core.stories import (
 from tidegate.api import names
 from tidegate.core.planner import actions as a
 from tidegate.core.planner.plan import plan
+from tidegate.core.report import sentences
 from tidegate.core.state.snapshot import ContainerStatus, Pod, Reading, Snapshot, Trouble
 
 HOLD = {"drain": {"onExpiry": "Hold"}}
@@ -343,6 +344,12 @@ NO_WORK = "nothing runs in it (CrashLoopBackOff)"
 RESTARTED = "its process is another one than the one that was told to drain"
 
 
+def why_drained(s: Snapshot) -> str:
+    """What is told of the end of the one drain that ends."""
+    action = only(s, a.MarkDrained)
+    return sentences.cause(action.outcome.outcome, action.cause)
+
+
 @pytest.mark.parametrize(
     ("pod", "fields", "why"),
     [
@@ -356,13 +363,13 @@ RESTARTED = "its process is another one than the one that was told to drain"
     ids=["crash loop", "starting", "says that it starts", "crashed in its drain", "restarted", "drained"],
 )
 def test_what_ended_a_drain_is_told_where_it_was_not_its_requests(pod: Pod, fields: dict[str, Any], why: str):
-    assert only(middle(pod, says(pod, **{"at": NOW} | fields)), a.MarkDrained).why == why
+    assert why_drained(middle(pod, says(pod, **{"at": NOW} | fields))) == why
 
 
 def test_a_spent_budget_is_told_with_what_kept_the_pod_from_answering():
     pod = draining("v1-1", drain=record("v1-1", since=-BUDGET - 60))
     s = middle(pod, says(pod))
-    assert only(s, a.MarkDrained).why == "since its budget is spent"
+    assert why_drained(s) == "since its budget is spent"
     deaf = replace(s, troubles={"uid-v1-1": Trouble(NOW - 1, "timeout", "connected, but no answer in time")})
     told_ = "since its budget is spent; it could not be asked (connected, but no answer in time)"
-    assert only(deaf, a.MarkDrained).why == told_
+    assert why_drained(deaf) == told_

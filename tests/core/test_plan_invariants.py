@@ -258,7 +258,7 @@ def test_the_order_in_which_objects_are_listed_does_not_matter(s: Snapshot, orde
     again, first = plan(replace(s, **mixed)), plan(s)
     assert len(again.actions) == len(first.actions) and all(x in first.actions for x in again.actions)
     assert (again.orders, set(again.questions)) == (first.orders, set(first.questions))
-    assert (again.unreachable, again.requeue_after) == (first.unreachable, first.requeue_after)
+    assert (again.blocked, again.requeue_after) == (first.blocked, first.requeue_after)
 
 
 def applied(s: Snapshot, action: a.Action) -> Snapshot:

@@ -21,7 +21,8 @@ from core.stories import (
     unready,
 )
 from tidegate.api import names
-from tidegate.core.planner.plan import plan
+from tidegate.api.conditions import BlockedReason
+from tidegate.core.planner.plan import Plan, plan
 from tidegate.core.state.snapshot import Conflict, Trouble
 
 OLD = several("v1", 3)
@@ -64,9 +65,14 @@ def unreachable(**fields):
     return story("v2", *pods, readings=SILENT, troubles=troubles, **fields)
 
 
+def unanswered(decided: Plan) -> bool:
+    """Whether nothing is drained since no pod can be asked."""
+    return decided.blocked_by(BlockedReason.NO_ANSWER) is not None
+
+
 def test_if_no_pod_answers_none_is_drained_and_they_are_asked_again():
     decided = plan(unreachable())
-    assert (told(decided), decided.unreachable, decided.requeue_after) == ([], True, 5)
+    assert (told(decided), unanswered(decided), decided.requeue_after) == ([], True, 5)
     later = plan(replace(unreachable(), now=NOW + 10))
     assert {q.uid for q in later.questions} == {p.uid for p in (*OLD, serving("v2-1"))}
 
@@ -74,19 +80,19 @@ def test_if_no_pod_answers_none_is_drained_and_they_are_asked_again():
 def test_one_pod_that_answers_is_enough():
     s = unreachable()
     heard = replace(s, readings={"uid-v2-1": says(serving("v2-1"))}, troubles={p.uid: deaf(p.name) for p in OLD})
-    assert (told(heard), plan(heard).unreachable) == (["withdraw v1-1 (Rollout)"], False)
+    assert (told(heard), unanswered(plan(heard))) == (["withdraw v1-1 (Rollout)"], False)
 
 
 def test_the_annotation_rolls_although_no_pod_answers():
     decided = plan(unreachable(annotations={names.DRAIN_UNREACHABLE: "mesh is being replaced"}))
-    assert (told(decided), decided.unreachable) == (["withdraw v1-1 (Rollout)"], False)
-    assert plan(unreachable(annotations={names.DRAIN_UNREACHABLE: ""})).unreachable
+    assert (told(decided), unanswered(decided)) == (["withdraw v1-1 (Rollout)"], False)
+    assert unanswered(plan(unreachable(annotations={names.DRAIN_UNREACHABLE: ""})))
 
 
 def test_scale_in_waits_for_an_answer_as_well():
     troubles = {p.uid: deaf(p.name) for p in OLD}
     s = story("v1", *OLD, readings={p.name: None for p in OLD}, troubles=troubles, spec={"replicas": 2})
-    assert (told(s), plan(s).unreachable) == ([], True)
+    assert (told(s), unanswered(plan(s))) == ([], True)
 
 
 def test_a_pod_that_has_never_answered_is_asked_whatever_the_clock_says():

@@ -237,7 +237,7 @@ def test_the_target_stays_in_the_status_while_a_refused_revision_cannot_be_made(
 
 STORIES = [
     story("v1"), MIDDLE, PAID, story("v2", *several("v1", 3), crashing("v2-1")),
-    story("v1", *several("v1", 3), locks_missing=("tidegate-pod-delete",), foreign_services=("front",)),
+    story("v1", *several("v1", 3), locks_missing=("tidegate-pod-delete",), services_without_state=("front",)),
     story("v2", draining("v1-1", drain=record("v1-1", since=-700)), *several("v1", 3)[1:], serving("v2-1")),
 ]  # fmt: skip
 

@@ -135,7 +135,7 @@ OWN_PROBE = {"template": {"spec": {"containers": [container("v1", readinessProbe
             ["v1-1 at 192.0.2.1:9901", "no answer in time", "NetworkPolicies", "tidegate.dev/drain-unreachable: <"]),
         (story("v1", *OLD, locks_missing=("tidegate-pod-delete",)), "LocksMissing", "PoliciesMissing",
             ["tidegate-pod-delete", "apply manifests/cluster"]),
-        (story("v1", *OLD, foreign_services=("front",)), "ServiceNotWithdrawn", "SelectorWithoutState",
+        (story("v1", *OLD, services_without_state=("front",)), "ServiceNotWithdrawn", "SelectorWithoutState",
             ["Service front", "add tidegate.dev/state: serving"]),
         (story("v2", HELD, *OLD[1:], serving("v2-1"), spec={"drain": {"onExpiry": "Hold"}}),
             "DrainOverdue", "BudgetHeld",

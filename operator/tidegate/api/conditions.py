@@ -63,6 +63,68 @@ class Reason(StrEnum):
     FLAGS_MISSING = "FlagsMissing"
 
 
+class BlockedReason(StrEnum):
+    """Why nothing more is done for a service now: what the plan says, and what everything for people maps.
+
+    Declared by weight: where several hold, the first is told.
+    """
+
+    # Somebody has to act.
+    TEMPLATE_CONFLICT = "TemplateConflict"
+    """The template holds what Tidegate cannot work with."""
+    INVALID_SPEC = "InvalidSpec"
+    """The API server's dry run refuses the template."""
+    WRITE_REFUSED = "WriteRefused"
+    """The API server refuses a write of the operator."""
+    NAME_CONFLICT = "NameConflict"
+    """Somebody else has the name of a child."""
+    NO_ANSWER = "NoAnswer"
+    """No pod can be asked what it holds."""
+    BUDGET_HELD = "BudgetHeld"
+    """`onExpiry: Hold` keeps pods beyond their budget."""
+    NEW_REVISION_FAILED = "NewRevisionFailed"
+    """A container of the new revision does not come up."""
+    PODS_REFUSED = "PodsRefused"
+    """Admission or quota refuses pods of the wanted revision."""
+    NO_SPARE_CAPACITY = "NoSpareCapacity"
+    """A surge pod finds no node."""
+    PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
+    """A pod of the wanted revision is overdue."""
+    # It ends by itself, or when a person wishes it to.
+    PREDECESSOR_TERMINATING = "PredecessorTerminating"
+    """Children of a deleted LLMService of this name are still there."""
+    PAUSED = "Paused"
+    """`spec.rollout.paused` holds a rollout."""
+    DRAINED_BY_OTHERS = "DrainedByOthers"
+    """A third party drains pods that should serve."""
+    BUDGET_SPENT = "BudgetSpent"
+    """Drains whose budget is spent and that are let go."""
+    DRAINING = "Draining"
+    """Pods drain."""
+    POD_NOT_READY = "PodNotReady"
+    """Pods of the wanted revision are not Ready yet."""
+    POD_TERMINATING = "PodTerminating"
+    """Without surge a terminating pod holds its place."""
+    POD_DRAINED = "PodDrained"
+    """Drained pods stand until their ReplicaSet has deleted them."""
+    MIN_READY_SECONDS = "MinReadySeconds"
+    """Pods have not stayed Ready for long enough."""
+    LEAST_SERVING = "LeastServing"
+    """As many pods serve as are needed, so none of them goes."""
+    RECOVERING_FROM_LOSS = "RecoveringFromLoss"
+    """Pods were lost, and no serving pod goes until they are replaced."""
+    POD_NOT_CREATED = "PodNotCreated"
+    """Pods are asked for and not there yet, or not asked for any more and still there."""
+    FLAPPING = "Flapping"
+    """Pods are NotReady for too short a time to count as lost."""
+    ROOM_FOR_UNSCHEDULABLE = "RoomForUnschedulable"
+    """`whenNoCapacity: DrainFirst`: a pod that has gone makes the room that is needed."""
+    ONE_AT_A_TIME = "OneAtATime"
+    """Without the admission policies one pod drains at a time."""
+    NO_FREE_SLOT = "NoFreeSlot"
+    """Pods that may become Ready again go only as the slots of the rollout allow."""
+
+
 class ConditionStatus(StrEnum):
     """Status of a condition, as in core Kubernetes."""
 

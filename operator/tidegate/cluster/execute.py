@@ -10,6 +10,7 @@ from tidegate.api.errors import ClusterError, Conflict, NotFound, Rejected, Temp
 from tidegate.core.drain_time.grace import grace_period
 from tidegate.core.planner import actions as a
 from tidegate.core.render import objects, sidecar
+from tidegate.core.report import sentences
 from tidegate.core.state.snapshot import Snapshot
 
 from . import gather, project
@@ -160,7 +161,7 @@ class Executor:
                 )
             case a.Restore(pod=pod):
                 await self._tell(s, "Undrained", f"Pod {pod} is wanted again and serves again")
-            case a.MarkDrained(pod=pod, outcome=outcome, why=why):
+            case a.MarkDrained(pod=pod, outcome=outcome, cause=cause):
                 log.info(
                     "service=%s/%s pod=%s drained outcome=%s cut=%s",
                     s.namespace,
@@ -169,6 +170,7 @@ class Executor:
                     outcome.outcome,
                     outcome.cut,
                 )
+                why = sentences.cause(outcome.outcome, cause)
                 cut = "unknown how many requests" if outcome.cut is None else f"{outcome.cut} requests"
                 by = next((f" ({names.RELEASE}: {p.release})" for p in s.pods if p.uid == action.uid and p.release), "")
                 await self._tell(

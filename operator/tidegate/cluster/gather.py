@@ -49,7 +49,7 @@ def snapshot(
         replica_sets=children.replica_sets,
         pods=children.pods,
         conflicts=children.conflicts + clash + other + conflicts,
-        foreign_services=tuple(foreign_services(store, owner.namespace, children.pods)),
+        services_without_state=tuple(services_without_state(store, owner.namespace, children.pods)),
         live_service=live_service,
         live_budget=live_budget,
         **known,
@@ -141,7 +141,7 @@ def foreign(raw: Object, owner: objects.Owner, kind: str) -> Conflict | None:
     return Conflict(kind, name, f"{kind} {name} belongs to {held_by}; rename the LLMService, or remove the {kind}")
 
 
-def foreign_services(store: Store, namespace: str, pods: tuple[Pod, ...]) -> Iterator[str]:
+def services_without_state(store: Store, namespace: str, pods: tuple[Pod, ...]) -> Iterator[str]:
     """Services that select pods of ours without the state label: a withdrawn pod stays in them."""
     labels = _labels_of(store, namespace, pods)
     for raw in store.select(SERVICES, namespace):

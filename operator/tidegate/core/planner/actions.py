@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidegate.api.foreign import Foreign
+from tidegate.core.state.pods import NoWork
 from tidegate.core.state.snapshot import DrainRecord, OutcomeRecord
 
 
@@ -64,6 +65,14 @@ class Restore:
 
 
 @dataclass(frozen=True, slots=True)
+class EndCause:
+    """What ended a drain where its requests did not: the proof that the pod holds no work, or why it did not answer."""
+
+    no_work: NoWork | None = None
+    unanswered: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class MarkDrained:
     """-> drained, one way, in one PATCH with the outcome and the lowest deletion cost."""
 
@@ -72,8 +81,8 @@ class MarkDrained:
     state: str
     record: DrainRecord | None
     outcome: OutcomeRecord
-    why: str = field(default="", compare=False)
-    """For people: what else than an end of its requests ended the drain."""
+    cause: EndCause = field(default=EndCause(), compare=False)
+    """For people, who are told of it when the pod is marked."""
     version: str = field(default="", compare=False)
     """Set when the pod was found to hold no work: it may have started since."""
 

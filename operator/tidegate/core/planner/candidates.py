@@ -32,6 +32,8 @@ class Candidates:
     serving: tuple[Pod, ...]
     starting: tuple[Pod, ...] = ()
     """Said when they were last asked that they are starting: they hold no work if that is still so."""
+    flapping: tuple[Pod, ...] = ()
+    """NotReady for too short a time to be among the unready."""
 
     @property
     def asked(self) -> tuple[Pod, ...]:
@@ -60,7 +62,7 @@ def surplus_while_paused(view: View) -> Candidates:
 
 
 def _sort(view: View, reason: DrainReason, pods: Iterable[Pod]) -> Candidates:
-    empty, unready, unsteady, serving, starting = [], [], [], [], []
+    empty, unready, unsteady, serving, starting, flapping = [], [], [], [], [], []
     for pod in pods:
         if view.holds_no_work(pod):
             empty.append(pod)
@@ -70,13 +72,16 @@ def _sort(view: View, reason: DrainReason, pods: Iterable[Pod]) -> Candidates:
             # A readiness that flaps for a moment is no reason to take a pod away.
             if pod.unready_since is None or view.snapshot.now - pod.unready_since >= UNREADY_SECONDS:
                 unready.append(pod)
+            else:
+                flapping.append(pod)
         elif pod.uid not in view.available_uids:
             unsteady.append(pod)
         else:
             serving.append(pod)
     # Of an abandoned revision first: the newest have the least to lose.
     unready.sort(key=lambda p: (-p.created, p.name))
-    return Candidates(reason, tuple(empty), tuple(unready), tuple(unsteady), tuple(serving), tuple(starting))
+    groups = (empty, unready, unsteady, serving, starting, flapping)
+    return Candidates(reason, *(tuple(pods) for pods in groups))
 
 
 def questions(view: View, pods: Iterable[Pod]) -> tuple[Question, ...]:

@@ -5,45 +5,45 @@ from tidegate.core.state.snapshot import Deployment
 from tidegate.core.state.view import View
 
 from . import replicas, revision
-from .actions import Adopt, ApplyChild, CreateRevision, DeleteChild, DeleteDeployment, EnsureSecret
-from .draft import Draft
+from .actions import Action, Adopt, ApplyChild, CreateRevision, DeleteChild, DeleteDeployment, EnsureSecret
+from .step import Step
 
 
-def ensure_children(draft: Draft) -> None:
-    view = draft.view
-    s = view.snapshot
-    for d in s.deployments:
-        if not d.adopted and not d.deleting:
-            draft.actions.append(Adopt(d.name, d.uid))
-    if view.blocked:
-        return
-    owner = objects.Owner(s.namespace, s.name, s.uid)
-    if not s.has_secret:
-        draft.actions.append(EnsureSecret(objects.secret_name(s.name)))
-    wanted = objects.service(owner, s.spec)
-    if s.spec.service.create:
-        if not objects.includes(s.live_service or {}, wanted):
-            draft.actions.append(ApplyChild("Service", wanted["metadata"]["name"], wanted))
-    elif s.live_service is not None:
-        meta = s.live_service["metadata"]
-        draft.actions.append(DeleteChild("Service", meta["name"], meta["uid"]))
-    wanted = objects.disruption_budget(owner, s.spec)
-    if not objects.includes(s.live_budget or {}, wanted):
-        draft.actions.append(ApplyChild("PodDisruptionBudget", s.name, wanted))
+def ensure_children(view: View) -> Step:
+    """Adopt what is ours without a controller, then keep the objects around the pods; create a new revision."""
+    snapshot = view.snapshot
+    adopted = Step(tuple(Adopt(d.name, d.uid) for d in snapshot.deployments if not d.adopted and not d.deleting))
+    if view.cannot_start:
+        return adopted
+    found: list[Action] = []
+    owner = objects.Owner(snapshot.namespace, snapshot.name, snapshot.uid)
+    if not snapshot.has_secret:
+        found.append(EnsureSecret(objects.secret_name(snapshot.name)))
+    wanted = objects.service(owner, snapshot.spec)
+    if snapshot.spec.service.create:
+        if not objects.includes(snapshot.live_service or {}, wanted):
+            found.append(ApplyChild("Service", wanted["metadata"]["name"], wanted))
+    elif snapshot.live_service is not None:
+        meta = snapshot.live_service["metadata"]
+        found.append(DeleteChild("Service", meta["name"], meta["uid"]))
+    wanted = objects.disruption_budget(owner, snapshot.spec)
+    if not objects.includes(snapshot.live_budget or {}, wanted):
+        found.append(ApplyChild("PodDisruptionBudget", snapshot.name, wanted))
     if view.target is None:
-        first = revision.name_hash(view.source, (d.revision for d in s.deployments))
+        first = revision.name_hash(view.source, (d.revision for d in snapshot.deployments))
         count = 0 if view.paused else replicas.room_for(view, 0)
-        draft.actions.append(CreateRevision(first, view.source, count))
+        found.append(CreateRevision(first, view.source, count))
+    return adopted + Step(tuple(found))
 
 
-def refresh(draft: Draft) -> None:
+def refresh(view: View) -> Step:
     """Write the template of the wanted revision anew while it stands at 0: an undo gets today's rendering."""
-    view = draft.view
     target = view.target
     if target is None or target.replicas or view.target_pods:
-        return
+        return Step()
     if outdated(view, target) or target.grace_seconds != view.grace.seconds:
-        draft.actions.append(CreateRevision(target.revision, view.source, 0, True, target.uid, target.version))
+        return Step((CreateRevision(target.revision, view.source, 0, True, target.uid, target.version),))
+    return Step()
 
 
 def outdated(view: View, target: Deployment) -> bool:
@@ -52,11 +52,10 @@ def outdated(view: View, target: Deployment) -> bool:
     return target.rendered != objects.digest(owner, view.snapshot.spec, target.revision, view.snapshot.gateway_image)
 
 
-def prune(draft: Draft) -> None:
+def prune(view: View) -> Step:
     """Old revisions without pods stay for undo, up to revisionHistoryLimit; the newest are kept."""
-    view = draft.view
     standing = {p.revision for p in view.snapshot.pods if p.alive or p.terminating}
     idle = [d for d in view.old_deployments if d.replicas == 0 and d.revision not in standing and not d.deleting]
     idle.sort(key=lambda d: (d.created, d.name))
-    for d in idle[: max(len(idle) - view.snapshot.spec.rollout.revision_history_limit, 0)]:
-        draft.actions.append(DeleteDeployment(d.name, d.uid))
+    beyond = idle[: max(len(idle) - view.snapshot.spec.rollout.revision_history_limit, 0)]
+    return Step(tuple(DeleteDeployment(d.name, d.uid) for d in beyond))

@@ -1,89 +1,127 @@
 """Which pods are withdrawn now: those beyond the floor, available - (R - U), and those that serve nobody."""
 
-from tidegate.api.conditions import DrainReason
-from tidegate.core.report import sentences
-from tidegate.core.state.view import View, by_age
+from tidegate.api.conditions import BlockedReason, DrainReason
+from tidegate.core.state.pods import by_age
+from tidegate.core.state.snapshot import Pod
+from tidegate.core.state.view import View
 
 from . import candidates, drains
 from .actions import MarkDrained, Withdraw
-from .draft import POLL_SECONDS, Draft
+from .blocked import Blocked, Unanswered
+from .step import POLL_SECONDS, Step
 
 
-def shrink(draft: Draft) -> None:
-    view = draft.view
+def shrink(view: View, *, changing: bool) -> Step:
+    """Withdraw what is not wanted; `changing` says that this pass changes counts, so no drain is begun on them."""
+    step = Step()
     spare = spare_serving(view)
     surplus = view.target_staying - view.limits.replicas
     for group in candidates.outgoing(view):
         rollout = group.reason is DrainReason.ROLLOUT
         limit = len(group.asked) + len(group.empty) if rollout else surplus
-        limit -= release_empty(draft, group, limit)
+        released = release_empty(view, group, limit)
+        limit -= len(released.actions)
         # Whoever still starts waits for nobody: it is asked now, not when its turn to drain comes.
-        draft.questions.extend(candidates.questions(view, group.starting))
-        if draft.counting or limit <= 0:
+        step += released + Step(questions=candidates.questions(view, group.starting))
+        if group.flapping:
+            step += Step(blocked=(Blocked(BlockedReason.FLAPPING, tuple(by_age(group.flapping))),))
+        if changing or step.changes_counts or limit <= 0:
             # What holds no work goes first and alone, so that the counts below stay true.
-            return
-        spare -= withdraw(draft, group, limit, spare)
+            return step
+        step += withdraw(view, group, limit, spare)
+    return step
+
+
+def held_back(view: View) -> tuple[Blocked, ...]:
+    """Why no pod that serves is withdrawn now, whatever for; empty when some may go, and when none has to.
+
+    No serving pod is to spare after a loss that is not mended, whatever maxUnavailable says.
+    """
+    old = tuple(by_age(p for p in view.serving if view.target is None or p.revision != view.target.revision))
+    if not old and view.target_staying <= view.limits.replicas:
+        return ()
+    found = []
+    if len(view.available) <= view.limits.least_serving:
+        found.append(Blocked(BlockedReason.LEAST_SERVING, old))
+    if _recovering_from_loss(view):
+        found.append(Blocked(BlockedReason.RECOVERING_FROM_LOSS, tuple(by_age(view.lost))))
+    if view.drain_first and not view.starved:
+        found.append(Blocked(BlockedReason.ROOM_FOR_UNSCHEDULABLE, tuple(by_age(view.leaving))))
+    return tuple(found)
 
 
 def spare_serving(view: View) -> int:
-    """Serving pods beyond the floor. None is to spare after a loss that is not mended, whatever maxUnavailable says."""
-    if _wounded(view):
-        return 0
-    if view.drain_first and not view.starved:
-        return 0
-    return len(view.available) - view.limits.least_serving
+    """How many serving pods may go: those beyond the floor, none while something holds them back."""
+    return 0 if held_back(view) else len(view.available) - view.limits.least_serving
 
 
-def _wounded(view: View) -> bool:
-    """Whether a loss is not mended yet."""
+def _recovering_from_loss(view: View) -> bool:
     return bool(view.lost) and len(view.available) < view.limits.replicas
 
 
-def release_empty(draft: Draft, group: candidates.Candidates, limit: int) -> int:
+def release_empty(view: View, group: candidates.Candidates, limit: int) -> Step:
     """Pods that hold no work go at once, in one PATCH; none goes while the new revision fails to come up."""
-    view = draft.view
     if group.reason is DrainReason.ROLLOUT and view.failing:
-        return 0
+        return Step()
     youngest = by_age(group.empty)[::-1]
     chosen = by_age(youngest[: max(limit, 0)])
-    for pod in chosen:
-        record = drains.begin(view, pod, group.reason)
-        ended = drains.no_work(view, record)
-        why = sentences.why(view, pod, ended)
-        draft.actions.append(MarkDrained(pod.name, pod.uid, pod.state, None, ended, why, pod.version))
-    return len(chosen)
+    return Step(tuple(_without_work(view, pod, group.reason) for pod in chosen))
 
 
-def withdraw(draft: Draft, group: candidates.Candidates, limit: int, spare: int) -> int:
-    """Begin drains; returns how many serving pods that takes."""
-    view = draft.view
+def _without_work(view: View, pod: Pod, reason: DrainReason) -> MarkDrained:
+    ended = drains.no_work(view, drains.begin(view, pod, reason))
+    return MarkDrained(pod.name, pod.uid, pod.state, None, ended, drains.cause(view, pod), pod.version)
+
+
+def withdraw(view: View, group: candidates.Candidates, limit: int, spare: int) -> Step:
+    """Begin drains, once all that may go have been asked what they hold."""
     counts = _allowed(view, group, limit, spare)
     if max(counts) <= 0:
-        return 0
+        return Step(blocked=_no_slot(view, group))
     kinds = (group.unready, group.unsteady, group.serving)
     asked = [p for pods, count in zip(kinds, counts, strict=True) if count > 0 for p in pods]
     open_questions = candidates.questions(view, asked)
-    draft.questions.extend(q for q in open_questions if q not in draft.questions)
     if not candidates.reachable(view):
-        # An answer of any running pod will do: the candidates left may be just those that are broken.
-        asked_uids = {p.uid for p in asked}
-        others = [p for p in view.serving if p.uid not in asked_uids]
-        draft.questions.extend(candidates.questions(view, others))
-        # While they are asked again the last answers stand, so that the condition does not flap.
-        draft.unreachable = all(p.uid in view.snapshot.troubles or not p.askable for p in (*asked, *others))
-        draft.wake.append(POLL_SECONDS)
-        return 0
+        return Step(questions=open_questions) + _ask_anybody(view, asked)
     if open_questions:
-        return 0
+        return Step(questions=open_questions)
     unready, unsteady, serving = counts
     chosen = [
         *group.unready[:unready],
         *candidates.choose(view, group.unsteady, unsteady),
         *candidates.choose(view, group.serving, serving),
     ]
-    for pod in chosen:
-        draft.actions.append(Withdraw(pod.name, pod.uid, drains.begin(view, pod, group.reason), pod.version))
-    return sum(p.uid in view.available_uids for p in chosen)
+    return Step(
+        tuple(Withdraw(pod.name, pod.uid, drains.begin(view, pod, group.reason), pod.version) for pod in chosen)
+    )
+
+
+def _no_slot(view: View, group: candidates.Candidates) -> tuple[Blocked, ...]:
+    """Why none of the group goes, where it is not that serving pods are held back."""
+    if view.snapshot.locks_missing and view.draining:
+        return (Blocked(BlockedReason.ONE_AT_A_TIME, tuple(by_age(view.draining))),)
+    unproven = tuple(by_age((*group.unready, *group.unsteady)))
+    return (Blocked(BlockedReason.NO_FREE_SLOT, unproven),) if unproven else ()
+
+
+def _ask_anybody(view: View, asked: list[Pod]) -> Step:
+    """No running pod has answered: an answer of any will do, since those that go may be just the broken ones."""
+    asked_uids = {p.uid for p in asked}
+    others = [p for p in view.serving if p.uid not in asked_uids]
+    step = Step(questions=candidates.questions(view, others), wake=(POLL_SECONDS,))
+    # While they are asked again the last answers stand, so that the condition does not flap.
+    if all(p.uid in view.snapshot.troubles or not p.askable for p in (*asked, *others)):
+        step += Step(blocked=(_no_answer(view),))
+    return step
+
+
+def _no_answer(view: View) -> Blocked:
+    pods = by_age(p for p in view.alive if p.uid in view.snapshot.troubles and p.ip)
+    if pods:
+        return Blocked(BlockedReason.NO_ANSWER, tuple(pods), Unanswered(view.snapshot.troubles[pods[0].uid]))
+    lost = by_age(p for p in view.alive if p.ip and not p.askable)
+    detail = Unanswered(None, port_unknown=bool(lost))
+    return Blocked(BlockedReason.NO_ANSWER, tuple(lost or by_age(view.alive)), detail)
 
 
 def _allowed(view: View, group: candidates.Candidates, limit: int, spare: int) -> tuple[int, int, int]:
@@ -124,4 +162,4 @@ def _serving_beyond(view: View, group: candidates.Candidates) -> int:
     a NotReady pod does, but as long as it takes traffic, as many as are needed have to be left.
     """
     serving = {p.uid for p in (*view.target_available, *group.unsteady, *group.serving)}
-    return len(serving) - (view.limits.replicas if _wounded(view) else view.limits.least_serving)
+    return len(serving) - (view.limits.replicas if _recovering_from_loss(view) else view.limits.least_serving)

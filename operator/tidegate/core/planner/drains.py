@@ -6,12 +6,11 @@ from typing import Final
 
 from tidegate.api.conditions import DrainReason, Outcome
 from tidegate.api.drain import OnExpiry
-from tidegate.core.report import sentences
 from tidegate.core.state.snapshot import DrainRecord, OutcomeRecord, Pod, Reading
 from tidegate.core.state.view import View
 
 from . import samples
-from .actions import Action, DrainOrder, MarkDrained, Redate, Restore
+from .actions import Action, DrainOrder, EndCause, MarkDrained, Redate, Restore
 
 EXPIRY_SLACK: Final = 2.0
 """Seconds after the deadline in which the pod may still report what it cut."""
@@ -57,9 +56,7 @@ def advance(view: View, pod: Pod, *, undo: bool) -> tuple[list[Action], DrainOrd
     if ended is not None:
         # A pod found without work may have started since; one that said it is sealed stays so.
         version = pod.version if view.holds_no_work(pod) else ""
-        return [
-            MarkDrained(pod.name, pod.uid, pod.state, record, ended, sentences.why(view, pod, ended), version)
-        ], None
+        return [MarkDrained(pod.name, pod.uid, pod.state, record, ended, cause(view, pod), version)], None
     if undo:
         reading = view.snapshot.readings.get(pod.uid)
         if reading is not None and reading.state == "serving" and reading.at >= record.since:
@@ -132,7 +129,13 @@ def _how(view: View, pod: Pod, record: DrainRecord) -> OutcomeRecord | None:
     return None
 
 
-def foreign(pod: Pod, reading: Reading) -> DrainRecord:
+def cause(view: View, pod: Pod) -> EndCause:
+    """What is known, beside its outcome, of why the drain of this pod ends now."""
+    trouble = view.snapshot.troubles.get(pod.uid)
+    return EndCause(view.no_work(pod), "" if trouble is None else trouble.detail)
+
+
+def third_party_record(pod: Pod, reading: Reading) -> DrainRecord:
     """The record of a drain that somebody else began, good for undoing it."""
     return DrainRecord(reading.drain_id or "", reading.instance, DrainReason.MANUAL, pod.unready_since or 0.0, None)
 

@@ -75,7 +75,7 @@ def predicted(view: View, reading: Reading) -> tuple[float, int, float]:
 def of_rollout(view: View, start: float | None) -> Eta:
     """Of a rollout that runs: what is left to do, packed into its slots; `start` is the time a new pod takes."""
     left = _Left.of(view)
-    if not left.going or view.paused or view.blocked or view.failing or (left.missing and not start):
+    if not left.going or view.paused or view.cannot_start or view.failing or (left.missing and not start):
         return Eta(None, None)
     each = view.snapshot.spec.drain.propagation_seconds + (start or 0.0)
     if view.limits.surge == 0:

@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tidegate.api import names
-from tidegate.api.conditions import DrainReason
+from tidegate.api.conditions import BlockedReason, DrainReason
 from tidegate.core.drain_time import bound
 from tidegate.core.drain_time.grace import grace_period
 from tidegate.core.render import objects
 from tidegate.core.state.snapshot import ContainerStatus, Deployment, Pod, Reading, ReplicaSet, Snapshot
 
 from . import actions as a
+from .blocked import Findings
 from .drains import budget as drain_budget
 from .plan import plan
 
@@ -233,11 +234,14 @@ def play(s: Snapshot, assume: Assumptions) -> Forecast:
         if any(not text.endswith(" is gone") for text in told):
             done_at = world.s.now
         steps += [Step(world.s.now - began, text, alive, serving) for text in told if text]
-    view = plan(world.s).view
-    if view.paused:
+    last = plan(world.s)
+    view = last.view
+    if last.blocked_by(BlockedReason.PAUSED) is not None:
         raise Stuck("spec.rollout.paused holds it: set it to false, or plan with false to see what would follow")
     if view.target is None or view.old_pods or len(view.serving) != view.limits.replicas:
-        raise Stuck("; ".join(str(f) for f in view.findings) or "the plan waits although nothing fails")
+        conflict = last.blocked_by(BlockedReason.TEMPLATE_CONFLICT)
+        found = conflict.detail.found if conflict is not None and isinstance(conflict.detail, Findings) else ()
+        raise Stuck("; ".join(str(f) for f in found) or "the plan waits although nothing fails")
     e = world.s.spec.drain.propagation_seconds
     limit = drain_budget(view)
     longest = assume.drain if limit is None else min(assume.drain, max(limit - e, 0.0))

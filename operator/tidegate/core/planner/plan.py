@@ -9,80 +9,107 @@ where `total` counts every place taken or about to be taken and `available` the 
 becomes one new pod, one pod beyond the floor becomes one drain: slots pipeline, nothing goes in waves.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from tidegate.api.conditions import BlockedReason, Reason
 from tidegate.core.drain_time.drain_times import DrainTimes
 from tidegate.core.state.snapshot import Snapshot
 from tidegate.core.state.view import View
 
-from . import children, disruption, progress, replicas, running, samples
+from . import children, disruption, in_progress, new_revision, notices, progress, replicas, samples
 from .actions import Action, DrainOrder, Question
+from .blocked import Blocked
 from .candidates import UNREADY_SECONDS
-from .draft import POLL_SECONDS, Draft
+from .notices import Notice
 from .observe import observe
+from .step import POLL_SECONDS, Step
 
 SOONEST_SECONDS: Final = 0.02
 """Whatever a rule asks for, a pass that did nothing is not followed by another one at once."""
+_WEIGHT: Final = {reason: weight for weight, reason in enumerate(BlockedReason)}
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do now, whom to talk to, and when to look again at the latest (seconds, None: at the next event)."""
+    """What to do now, whom to talk to, why no more is done, and when to look again at the latest."""
 
     view: View
     actions: tuple[Action, ...] = ()
     orders: tuple[DrainOrder, ...] = ()
     questions: tuple[Question, ...] = ()
-    unreachable: bool = False
+    blocked: tuple[Blocked, ...] = ()
+    """The weightiest first. Whatever tells people why nothing happens maps this, and derives nothing."""
+    remaining: Reason | None = None
+    """What is left to do until the service is as its spec wants it; None when nothing is, or nothing may be done."""
+    notices: tuple[Notice, ...] = ()
+    """What people should know although nothing waits for it."""
     requeue_after: float | None = None
+    """Seconds; None: at the next event."""
     learnt: DrainTimes | None = None
-    """What is known with the drains that are over. To be kept before anything else is done: a pod that is paid for
-    goes, and takes its samples with it."""
+    """What is known with the drains that are over. To be kept before anything else is done: a drained pod that its
+    Deployment was lowered for goes, and takes its samples with it."""
+
+    def blocked_by(self, reason: BlockedReason) -> Blocked | None:
+        """The first of this reason."""
+        return next((b for b in self.blocked if b.reason is reason), None)
 
 
-def plan(s: Snapshot) -> Plan:
+def plan(snapshot: Snapshot) -> Plan:
     """Decide. The same snapshot gives the same plan."""
-    view = observe(s)
-    draft = Draft(view)
-    # Drains and what they pay for first: nothing that goes wrong with a child may hold them up.
-    running.running_drains(draft)
-    running.strays(draft)
-    replicas.pay(draft)
-    replicas.reclaim(draft)
-    children.ensure_children(draft)
-    if not view.blocked and not draft.counting:
-        # Counts are only trusted when nothing is about to change them in this same pass.
-        if view.paused:
-            replicas.hold_count(draft)
-        else:
-            children.refresh(draft)
-            replicas.grow(draft)
-            disruption.shrink(draft)
-        children.prune(draft)
-    _wake(draft)
+    view = observe(snapshot)
+    returning = in_progress.wanted_back(view)
+    # Drains, and the replicas that they lower, first: nothing that goes wrong with a child may hold them up.
+    step = in_progress.drains_in_progress(view, returning)
+    step += in_progress.drained_by_others(view)
+    step += replicas.lower_drained(view)
+    step += replicas.reclaim(view, step.scaled)
+    step += children.ensure_children(view)
+    # Whatever holds back the rest says so, whether or not this pass comes to it.
+    step += Step(blocked=(*new_revision.obstacles(view), *new_revision.awaited(view), *disruption.held_back(view)))
+    # Gate 1: what cannot be made is not begun. Gate 2: counts are only trusted when nothing in this pass changes them.
+    if not view.cannot_start and not step.changes_counts:
+        # Gate 3: a paused rollout keeps its revisions as they are.
+        step += replicas.hold_count(view, len(returning)) if view.paused else _roll(view, len(returning))
+        step += children.prune(view)
     return Plan(
         view,
-        tuple(draft.actions),
-        tuple(draft.orders),
-        tuple(draft.questions),
-        draft.unreachable,
-        max(min(draft.wake), SOONEST_SECONDS) if draft.wake else None,
+        step.actions,
+        step.orders,
+        step.questions,
+        tuple(sorted(step.blocked, key=lambda b: _WEIGHT[b.reason])),
+        progress.remaining(view),
+        tuple(notices.notices(view)),
+        _requeue_after(view, step),
         samples.counted(view),
     )
 
 
-def _wake(draft: Draft) -> None:
-    view = draft.view
-    least = view.snapshot.spec.rollout.min_ready_seconds
+def _roll(view: View, returning: int) -> Step:
+    """Towards the wanted revision: raise it by what is missing, withdraw what is not wanted."""
+    step = children.refresh(view)
+    if not step.changes_counts:
+        step += replicas.grow(view, returning)
+    return step + disruption.shrink(view, changing=step.changes_counts)
+
+
+def _requeue_after(view: View, step: Step) -> float | None:
+    soonest = [*step.wake, *_timers(view)]
+    if step.orders or step.questions or view.snapshot.conflicts:
+        soonest.append(POLL_SECONDS)
+    return max(min(soonest), SOONEST_SECONDS) if soonest else None
+
+
+def _timers(view: View) -> Iterator[float]:
+    """Seconds until time alone changes what is decided."""
+    now, least = view.snapshot.now, view.snapshot.spec.rollout.min_ready_seconds
     for pod in view.alive:
-        if pod.ready_since is not None and view.snapshot.now - pod.ready_since < least:
-            draft.wake.append(pod.ready_since + least - view.snapshot.now + 0.05)
-    draft.wake.extend(rest + 0.05 for rest in progress.wakes(view))
-    if view.room_seen_at > view.snapshot.now and any(p.unschedulable for p in view.target_pods):
-        draft.wake.append(view.room_seen_at - view.snapshot.now + 0.05)
+        if pod.ready_since is not None and now - pod.ready_since < least:
+            yield pod.ready_since + least - now + 0.05
+    yield from (rest + 0.05 for rest in progress.wakes(view))
+    if view.room_seen_at > now and any(p.unschedulable for p in view.target_pods):
+        yield view.room_seen_at - now + 0.05
     for pod in view.lost:
-        if pod.unready_since is not None and view.snapshot.now - pod.unready_since < UNREADY_SECONDS:
-            draft.wake.append(pod.unready_since + UNREADY_SECONDS - view.snapshot.now + 0.05)
-    if draft.orders or draft.questions or draft.unreachable or view.snapshot.conflicts:
-        draft.wake.append(POLL_SECONDS)
+        if pod.unready_since is not None and now - pod.unready_since < UNREADY_SECONDS:
+            yield pod.unready_since + UNREADY_SECONDS - now + 0.05

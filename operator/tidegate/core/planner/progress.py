@@ -7,8 +7,10 @@ minutes each is not late while each of its new pods was Ready in one.
 from collections.abc import Iterator
 
 from tidegate.api import names
+from tidegate.api.conditions import Reason
+from tidegate.core.state.pods import by_age
 from tidegate.core.state.snapshot import Pod
-from tidegate.core.state.view import View, by_age, failure
+from tidegate.core.state.view import View
 
 
 def was_complete(view: View) -> bool:
@@ -16,6 +18,22 @@ def was_complete(view: View) -> bool:
     status = view.snapshot.status
     same = view.target is not None and status.target_revision == view.target.name
     return same and status.rollout is not None and status.rollout.finished_at is not None
+
+
+def remaining(view: View) -> Reason | None:
+    """What is left to do until the service is as its spec wants it; None when nothing is, or nothing may be done."""
+    if view.cannot_start:
+        return None
+    wanted = view.limits.replicas
+    if view.rolling:
+        return Reason.ROLLING_OUT
+    if view.draining or view.target_staying > wanted or any(p.state == names.DRAINED for p in view.alive):
+        return Reason.SCALING_IN
+    if len(view.target_available) >= wanted:
+        return None
+    known = sum(p.state == names.SERVING for p in view.target_pods)
+    lost = known >= wanted and was_complete(view)
+    return Reason.WAITING_FOR_REPLACEMENT if lost else Reason.SCALING_OUT
 
 
 def late(view: View) -> Pod | None:
@@ -28,20 +46,6 @@ def late(view: View) -> Pod | None:
 def wakes(view: View) -> Iterator[float]:
     """Seconds until each pod that is not overdue yet will be."""
     yield from (at - view.snapshot.now for _, at in _deadlines(view) if at >= view.snapshot.now)
-
-
-def told(view: View, pod: Pod) -> str:
-    """What is wrong with an overdue pod, and where to look."""
-    rollout = view.snapshot.spec.rollout
-    limit = f"{rollout.progress_deadline_seconds} s (spec.rollout.progressDeadlineSeconds)"
-    if pod.unschedulable:
-        return f"finds no node after {limit}: {pod.unschedulable.rstrip('.')}"
-    if failure(pod):
-        return f"is not Ready after {limit}: {failure(pod)}"
-    look = f"its log and kubectl describe pod {pod.name} say more"
-    if rollout.min_ready_seconds:
-        return f"has not stayed Ready for minReadySeconds ({rollout.min_ready_seconds} s) after {limit}; {look}"
-    return f"is not Ready after {limit}; {look}"
 
 
 def _deadlines(view: View) -> Iterator[tuple[Pod, float]]:

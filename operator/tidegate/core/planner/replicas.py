@@ -4,43 +4,49 @@ One free place becomes one new pod: min(R - staying, R + S - total).
 """
 
 from tidegate.api import names
+from tidegate.api.conditions import BlockedReason
+from tidegate.core.state.pods import by_age
 from tidegate.core.state.snapshot import Deployment, Pod, ReplicaSet
-from tidegate.core.state.view import View, by_age
+from tidegate.core.state.view import View
 
 from . import candidates
-from .actions import DeletePod, Scale
+from .actions import Action, DeletePod, Scale
+from .blocked import Blocked
 from .disruption import release_empty, spare_serving, withdraw
-from .draft import Draft
+from .step import Step
 
 
 def room_for(view: View, returning: int) -> int:
+    """How many pods of the wanted revision may be asked for now: those that are missed, as far as there are places."""
     missing = view.limits.replicas - view.target_staying - returning
     return max(min(missing, view.limits.most_pods - view.total), 0)
 
 
-def pay(draft: Draft) -> None:
-    """Lower each Deployment by its drained pods, each once; delete those that stand though they are paid for."""
-    view = draft.view
+def lower_drained(view: View) -> Step:
+    """Lower each Deployment by its drained pods, each once; delete those that stand though they are counted."""
+    found: list[Action] = []
     for d in view.snapshot.deployments:
         alive = view.pods_of(d)
         standing = by_age(p for p in alive if p.state == names.DRAINED)
-        unpaid = [p for p in standing if p.uid not in d.released] or _paid_by_mistake(view, d, len(standing))
-        if unpaid:
-            released = _kept(view, d) | {p.uid for p in unpaid}
-            why = ", ".join(p.name for p in by_age(unpaid))
+        uncounted = [p for p in standing if p.uid not in d.released] or _counted_by_mistake(view, d, len(standing))
+        if uncounted:
+            released = _kept(view, d) | {p.uid for p in uncounted}
+            why = ", ".join(p.name for p in by_age(uncounted))
             undrained = len(alive) - len(standing)
             # Where more pods stand than are asked for, the drained ones are the surplus: lowered, others would be.
-            count = max(d.replicas - len(unpaid), min(d.replicas, undrained))
-            draft.actions.append(_scale(d, count, released, f"drained: {why}"))
+            count = max(d.replicas - len(uncounted), min(d.replicas, undrained))
+            found.append(_scale(d, count, released, f"drained: {why}"))
         elif standing and (settled := _settled(view, d)) is not None:
             first = standing[0]
-            draft.actions.append(DeletePod(first.name, first.uid, settled.name, d.replicas, len(alive)))
+            found.append(DeletePod(first.name, first.uid, settled.name, d.replicas, len(alive)))
+    drained = tuple(by_age(p for p in view.alive if p.state == names.DRAINED))
+    return Step(tuple(found), blocked=(Blocked(BlockedReason.POD_DRAINED, drained),) if drained else ())
 
 
-def _paid_by_mistake(view: View, d: Deployment, standing: int) -> list[Pod]:
-    """A drained pod that goes before it was paid for, while one that is paid for stands in its place.
+def _counted_by_mistake(view: View, d: Deployment, standing: int) -> list[Pod]:
+    """A drained pod that goes before it was counted, while one that was counted stands in its place.
 
-    Of two pods that were drained at the same moment the ReplicaSet may take either for the lowering that paid for one.
+    Of two pods that were drained at the same moment the ReplicaSet may take either for the lowering that counted one.
     Deleting the other as well would start a pod that nobody wants.
     """
     if not standing or len(view.pods_of(d)) > d.replicas or _settled(view, d) is None:
@@ -49,10 +55,12 @@ def _paid_by_mistake(view: View, d: Deployment, standing: int) -> list[Pod]:
     return by_age(p for p in going if p.uid not in d.released)[:1]
 
 
-def reclaim(draft: Draft) -> None:
-    """Take back what was asked for and is refused: pods that quota or admission forbids hold places for ever."""
-    view = draft.view
-    scaled = {x.deployment for x in draft.actions if isinstance(x, Scale)}
+def reclaim(view: View, scaled: frozenset[str]) -> Step:
+    """Take back what was asked for and is refused: pods that quota or admission forbids hold places for ever.
+
+    `scaled` names the Deployments that this pass writes already.
+    """
+    found: list[Action] = []
     for d in view.snapshot.deployments:
         unfilled = d.replicas - len(view.pods_of(d))
         if unfilled <= 0 or not d.failure or d.name in scaled:
@@ -62,9 +70,8 @@ def reclaim(draft: Draft) -> None:
         else:
             surplus = min(unfilled, view.target_staying - view.limits.replicas)
         if surplus > 0:
-            draft.actions.append(
-                _scale(d, d.replicas - surplus, _kept(view, d), "refused pods are not wanted any more")
-            )
+            found.append(_scale(d, d.replicas - surplus, _kept(view, d), "refused pods are not wanted any more"))
+    return Step(tuple(found))
 
 
 def _scale(d: Deployment, replicas: int, released: frozenset[str], why: str) -> Scale:
@@ -84,32 +91,33 @@ def _kept(view: View, d: Deployment) -> frozenset[str]:
     return frozenset(uid for uid in d.released if uid in present)
 
 
-def grow(draft: Draft) -> None:
-    view = draft.view
-    target = view.target
-    if target is None or draft.counting:
-        return
-    room = room_for(view, draft.returning)
-    if room:
-        draft.actions.append(_scale(target, target.replicas + room, _kept(view, target), "pods wanted"))
+def grow(view: View, returning: int) -> Step:
+    """Raise the wanted revision by the free places; `returning` pods that drain will serve again."""
+    room = room_for(view, returning)
+    if view.target is None or not room:
+        return Step()
+    count = view.target.replicas + room
+    return Step((_scale(view.target, count, _kept(view, view.target), "pods wanted"),))
 
 
-def hold_count(draft: Draft) -> None:
+def hold_count(view: View, returning: int) -> Step:
     """Paused in the middle of a rollout: no pod changes its revision, but there are as many as are wanted."""
-    view = draft.view
+    step = Step()
     staying = sum(view.staying(d) for d in view.snapshot.deployments)
     if staying < view.limits.replicas:
-        room = min(view.limits.replicas - staying - draft.returning, view.limits.most_pods - view.total)
+        room = min(view.limits.replicas - staying - returning, view.limits.most_pods - view.total)
         standing = [d for d in view.snapshot.deployments if view.staying(d) and not d.deleting]
         if room > 0 and standing:
             newest = max(standing, key=lambda d: (d is view.target, d.created, d.name))
-            draft.actions.append(_scale(newest, newest.replicas + room, _kept(view, newest), "pods wanted"))
+            step += Step((_scale(newest, newest.replicas + room, _kept(view, newest), "pods wanted"),))
     # What the surge brought stays; without both revisions there is none, and more than is wanted is a scale-in.
     surged = view.target_staying and staying > view.target_staying
     if staying > (view.limits.most_pods if surged else view.limits.replicas):
-        spare = spare_serving(view)
         group = candidates.surplus_while_paused(view)
         limit = staying - view.limits.replicas
-        limit -= release_empty(draft, group, limit)
-        if limit > 0 and not draft.counting:
-            withdraw(draft, group, limit, spare)
+        released = release_empty(view, group, limit)
+        step += released
+        limit -= len(released.actions)
+        if limit > 0 and not step.changes_counts:
+            step += withdraw(view, group, limit, spare_serving(view))
+    return step

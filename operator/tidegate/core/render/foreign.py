@@ -6,12 +6,10 @@ Of such an application nothing is known but what the user says, so nothing of th
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from tidegate.api.conditions import Reason
-from tidegate.api.foreign import Foreign, Method
+from tidegate.api.foreign import Foreign
 from tidegate.api.probes import Probe
 from tidegate.api.resource import LLMServiceSpec
 from tidegate.core.drain_time.grace import GracePeriod
-from tidegate.core.state.snapshot import Pod
 
 from .finding import Finding, port_number
 
@@ -32,43 +30,12 @@ def hook_seconds(grace: GracePeriod) -> int:
     return min(sum(t.seconds for t in grace.terms if t.name in ("propagation", "drain")), grace.seconds)
 
 
-def lock_is_partial(foreign: Foreign, grace: GracePeriod) -> str:
-    """What the in-pod lock cannot do for such pods, and what would help."""
-    seconds = hook_seconds(grace)
-    return (
-        f"The kubelet cannot call {foreign.method} {foreign.path}{_why_not(foreign)}, so preStop sleeps {seconds} s: "
-        "when somebody else deletes a pod, its requests get that long and are cut then, and a pod that is drained "
-        "takes as long to go. A GET that answers when it is over and needs no header would serve as preStop; else set "
-        "spec.drain.grace.initialSeconds to what a drain takes"
-    )
-
-
-def _why_not(foreign: Foreign) -> str:
-    if foreign.method is not Method.GET:
-        return ""
-    return " with a header from a Secret" if foreign.header is not None else " as a wait, since it answers at once"
-
-
-def asked_by(pod: Pod) -> str:
-    """The call by which a pod is asked what it holds, for people."""
-    if pod.foreign is None:
-        return "GET /drain"
-    return "a connection" if pod.foreign.count is None else f"GET {pod.foreign.count.path}"
-
-
 def readiness_is_a_port(spec: LLMServiceSpec, container: Container) -> bool:
     """Whether readiness only says that the port accepts. Whether a path knows of drains, the application knows."""
     own = container.get("readinessProbe")
     if own is not None:
         return own.get("tcpSocket") is not None
     return spec.probes.readiness is None or spec.probes.readiness.path is None
-
-
-def not_drain_aware(container: str) -> tuple[Reason, str]:
-    return Reason.READINESS_BY_PORT, (
-        f"Container {container} is Ready while its port accepts connections: whoever routes by readiness alone keeps "
-        "sending to a draining pod; set spec.probes.readiness.path to one that fails while the application drains"
-    )
 
 
 def findings(spec: LLMServiceSpec, container: Container, root: str) -> Iterator[Finding]:

@@ -1,9 +1,10 @@
 """What is told of single pods to the person who is called at night: what is, why, what next."""
 
-from tidegate.api import names
 from tidegate.api.conditions import Outcome
-from tidegate.core.state.snapshot import DrainRecord, OutcomeRecord, Pod, Reading
-from tidegate.core.state.view import View, by_age
+from tidegate.core.planner.actions import EndCause
+from tidegate.core.state.pods import Emptiness, Failure, NoWork
+from tidegate.core.state.snapshot import DrainRecord, Pod, Reading
+from tidegate.core.state.view import View
 
 
 def work(view: View, pod: Pod, record: DrainRecord) -> str:
@@ -27,41 +28,52 @@ def work(view: View, pod: Pod, record: DrainRecord) -> str:
     return f"{reading.in_flight} requests in flight{oldest}"
 
 
-def why(view: View, pod: Pod, ended: OutcomeRecord) -> str:
+def cause(outcome: str, known: EndCause) -> str:
     """What ended a drain, where it was not the end of the pod's requests."""
-    match ended.outcome:
+    empty = "" if known.no_work is None else no_work(known.no_work)
+    match outcome:
         case Outcome.NO_WORK:
-            return f"since {view.why_empty(pod)}"
+            return f"since {empty}"
         case Outcome.VANISHED:
-            return f"since {view.why_empty(pod) or 'its process is another one than the one that was told to drain'}"
+            return f"since {empty or 'its process is another one than the one that was told to drain'}"
         case Outcome.EXPIRED:
-            trouble = view.snapshot.troubles.get(pod.uid)
-            asked = f"; it could not be asked ({trouble.detail})" if trouble is not None else ""
+            asked = f"; it could not be asked ({known.unanswered})" if known.unanswered else ""
             return f"since its budget is spent{asked}"
         case _:
             return ""
 
 
-def stray(reading: Reading) -> str:
+def no_work(found: NoWork) -> str:
+    """What proves that a pod holds no work."""
+    match found.proof:
+        case Emptiness.NOTHING_RUNS:
+            exited = "" if found.exit_code is None else f"exited with code {found.exit_code}"
+            why = found.waiting_reason or exited
+            return f"nothing runs in it{f' ({why})' if why else ''}"
+        case Emptiness.NOT_STARTED:
+            return "its container has not started yet"
+        case Emptiness.GATEWAY_DOWN:
+            return "its gateway does not run, and whatever came through it ended with it"
+        case Emptiness.SAYS_STARTING:
+            return "it says that it is still starting"
+
+
+def failure(found: Failure) -> str:
+    """The container's own reason for not coming up."""
+    where = f"container {found.container}: " if found.container else ""
+    crash = f"container exited with code {found.exit_code} ({found.exit_reason}), restarted {found.restarts} times"
+    return f"{where}{found.reason}: {found.message if found.exit_code is None else crash}"
+
+
+def asked_by(pod: Pod) -> str:
+    """The call by which a pod is asked what it holds."""
+    if pod.foreign is None:
+        return "GET /drain"
+    return "a connection" if pod.foreign.count is None else f"GET {pod.foreign.count.path}"
+
+
+def drained_by_others(reading: Reading) -> str:
     """Of a pod that drains by somebody else's will: what becomes of it."""
     if reading.state == "sealed":
         return "it was drained to its end by somebody else than Tidegate and cannot take that back: it is replaced"
     return "it drains under an id that is not Tidegate's: it is asked to serve again"
-
-
-def altered(pods: list[Pod]) -> str:
-    """Of pods without the hook that was rendered for them: the in-pod lock is not theirs."""
-    return (
-        f"Pod {by_age(pods)[0].name} lacks the preStop hook that Tidegate rendered ({len(pods)} in all): something "
-        "changed it on its way in, as a mutating webhook does. Tidegate drains it all the same, but when somebody "
-        "else deletes it, its requests are cut. Exempt these pods from the webhook, then set spec.rollout.restartedAt"
-    )
-
-
-def no_port(pods: list[Pod]) -> str:
-    """Of pods that nobody knows where to ask, when there is no other."""
-    return (
-        f"No pod is drained: at which port {by_age(pods)[0].name} is to be asked is not known, since it lacks "
-        f"Tidegate's preStop hook and the annotation {names.SOURCE} of its Deployment cannot be read. To roll all the "
-        f"same, annotate the LLMService with {names.DRAIN_UNREACHABLE}: <reason>"
-    )

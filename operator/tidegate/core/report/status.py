@@ -8,7 +8,7 @@ import math
 from typing import Final
 
 from tidegate.api import names
-from tidegate.api.conditions import ConditionStatus, ConditionType, DrainReason, Outcome, Phase, PodState
+from tidegate.api.conditions import BlockedReason, ConditionStatus, ConditionType, DrainReason, Outcome, Phase, PodState
 from tidegate.api.status import (
     Condition,
     DrainTimesStatus,
@@ -23,8 +23,8 @@ from tidegate.api.status import (
 from tidegate.core.drain_time import bound
 from tidegate.core.drain_time.grace import drains_estimate
 from tidegate.core.planner import eta
+from tidegate.core.planner.blocked import Readings
 from tidegate.core.planner.plan import Plan
-from tidegate.core.planner.running import astray
 from tidegate.core.state import times
 from tidegate.core.state.snapshot import OutcomeRecord, Pod, Snapshot
 from tidegate.core.state.view import View
@@ -44,7 +44,7 @@ def status(plan: Plan) -> LLMServiceStatus:
     target = view.target.name if view.target is not None else s.status.target_revision
     return LLMServiceStatus(
         observed_generation=s.generation,
-        phase=_phase(view, found, rollout),
+        phase=_phase(plan, found, rollout),
         message=conditions.worst(found),
         replicas=sum(p.state == names.SERVING for p in view.alive),
         selector=f"{names.SERVICE}={s.name},{names.STATE} notin ({names.DRAINING},{names.DRAINED})",
@@ -53,7 +53,7 @@ def status(plan: Plan) -> LLMServiceStatus:
         draining=len(view.draining),
         target_revision=target,
         revisions=_revisions(view),
-        pods=(*_draining_pods(view), *_third_party_drains(view)),
+        pods=(*_draining_pods(view), *_third_party_drains(plan)),
         grace_period=_grace(view),
         drain_times=_drain_times(s),
         rollout=rollout if target is not None else None,
@@ -76,12 +76,13 @@ def _condition(c: conditions.Condition, s: Snapshot) -> Condition:
     )
 
 
-def _phase(view: View, found: list[conditions.Condition], rollout: RolloutStatus | None) -> Phase:
+def _phase(plan: Plan, found: list[conditions.Condition], rollout: RolloutStatus | None) -> Phase:
+    view = plan.view
     by_type = {c.type: c for c in found}
     before = view.snapshot.status
     if by_type[ConditionType.STALLED].true:
         return Phase.STALLED
-    if view.paused:
+    if plan.blocked_by(BlockedReason.PAUSED) is not None:
         return Phase.PAUSED
     if before.rollout is None and not by_type[ConditionType.READY].true:
         return Phase.PENDING
@@ -90,7 +91,7 @@ def _phase(view: View, found: list[conditions.Condition], rollout: RolloutStatus
         same = view.target is not None and before.target_revision == view.target.name
         if not before.target_revision or (same and len(view.snapshot.deployments) <= 1 and not finished):
             return Phase.PENDING
-        return Phase.ROLLING if conditions.rolling(view) or not finished else Phase.SCALING
+        return Phase.ROLLING if view.rolling or not finished else Phase.SCALING
     return Phase.READY
 
 
@@ -132,9 +133,15 @@ def _draining_pod(view: View, pod: Pod) -> PodStatus:
     )
 
 
-def _third_party_drains(view: View) -> list[PodStatus]:
-    found = ((p, astray(view, p)) for p in sorted(view.alive, key=lambda p: p.name))
-    return [PodStatus(name=p.name, state=PodState(p.state), trouble=sentences.stray(said)) for p, said in found if said]
+def _third_party_drains(plan: Plan) -> list[PodStatus]:
+    others = plan.blocked_by(BlockedReason.DRAINED_BY_OTHERS)
+    if others is None or not isinstance(others.detail, Readings):
+        return []
+    found = sorted(zip(others.pods, others.detail.readings, strict=True), key=lambda pair: pair[0].name)
+    return [
+        PodStatus(name=pod.name, state=PodState(pod.state), trouble=sentences.drained_by_others(said))
+        for pod, said in found
+    ]
 
 
 def _eta(found: eta.Eta) -> tuple[int | None, int | None]:
@@ -270,7 +277,7 @@ def _rollout(view: View, fresh: list[tuple[str, OutcomeRecord]]) -> RolloutStatu
 
 
 def _complete(view: View) -> bool:
-    steady = not view.draining and not conditions.rolling(view)
+    steady = not view.draining and not view.rolling
     return steady and len(view.target_available) == view.limits.replicas == view.target_staying
 
 

@@ -220,7 +220,7 @@ class Snapshot:
     """What was wrong with the last try, by uid; absent when the last try went well."""
     conflicts: tuple[Conflict, ...] = ()
     locks_missing: tuple[str, ...] = ()
-    foreign_services: tuple[str, ...] = ()
+    services_without_state: tuple[str, ...] = ()
     """Services of others that select these pods without the state label."""
     gateway_image: str = names.GATEWAY_IMAGE
     """Image of gateways for which the spec names none: this operator's."""

@@ -1,6 +1,5 @@
 """What follows from a snapshot before anything is decided: which revision is wanted, who counts, who holds work."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -10,9 +9,10 @@ from tidegate.api.drain import OnExpiry
 from tidegate.core.drain_time.grace import GracePeriod, grace_period
 from tidegate.core.render.finding import Finding
 
-from . import times
+from . import pods, times
 from .limits import Limits
-from .snapshot import ContainerStatus, Deployment, Pod, Snapshot
+from .pods import NoWork
+from .snapshot import Deployment, Pod, Snapshot
 
 FRESH_SECONDS: Final = 5.0
 """A reading older than this does not choose victims. Longer than a call may take, or a slow pod would be asked for
@@ -20,20 +20,6 @@ ever; no longer than that, since a pod that was asked as it started says nothing
 
 SCHEDULER_SECONDS: Final = 10.0
 """The scheduler's longest backoff (podMaxBackoffSeconds): a free place is not taken before."""
-
-FAILED_WAITING: Final = frozenset(
-    (
-        "ImagePullBackOff",
-        "ErrImagePull",
-        "InvalidImageName",
-        "ErrImageNeverPull",
-        "CreateContainerConfigError",
-        "CreateContainerError",
-        "RunContainerError",
-        "CrashLoopBackOff",
-    )
-)
-"""Waiting reasons of the kubelet that do not heal by waiting alone."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +40,7 @@ class View:
         return grace_period(self.snapshot.spec, self.snapshot.drain_times)
 
     @cached_property
-    def blocked(self) -> bool:
+    def cannot_start(self) -> bool:
         """Whether the wanted revision cannot be made: running drains go on, nothing new is begun."""
         return bool(self.findings or self.snapshot.rejected or self.snapshot.conflicts)
 
@@ -89,9 +75,9 @@ class View:
 
         A drained pod that is paid for stands beside the replicas: those are pods that may not have been seen yet.
         """
-        pods = self.pods_of(deployment)
-        paid = sum(p.state == names.DRAINED and p.uid in deployment.released for p in pods)
-        return max(deployment.replicas + paid, len(pods))
+        mine = self.pods_of(deployment)
+        paid = sum(p.state == names.DRAINED and p.uid in deployment.released for p in mine)
+        return max(deployment.replicas + paid, len(mine))
 
     @cached_property
     def total(self) -> int:
@@ -111,10 +97,19 @@ class View:
         return 0 if self.target is None else self.staying(self.target)
 
     @cached_property
+    def old_stand(self) -> bool:
+        """Whether pods of another revision stand or are asked for."""
+        return any(d.replicas for d in self.old_deployments) or bool(self.old_pods)
+
+    @property
+    def rolling(self) -> bool:
+        """Whether the wanted revision has to be made, or pods of another one still have to go."""
+        return self.target is None or self.old_stand
+
+    @property
     def paused(self) -> bool:
         """Whether a rollout is held in its middle, or before it began; without an old revision nothing is held."""
-        others = any(d.replicas for d in self.old_deployments) or bool(self.old_pods)
-        return self.snapshot.spec.rollout.paused and others
+        return self.snapshot.spec.rollout.paused and self.old_stand
 
     @cached_property
     def serving(self) -> list[Pod]:
@@ -190,24 +185,12 @@ class View:
         return [p for p in self.draining if hold and self.overdue(p)]
 
     def holds_no_work(self, pod: Pod) -> bool:
-        """Unknown is never zero: only a container that does not run or has not started proves an empty pod."""
-        return bool(self.why_empty(pod))
+        """Unknown is never zero: see `no_work`."""
+        return self.no_work(pod) is not None
 
-    def why_empty(self, pod: Pod) -> str:
-        """What proves that the pod holds no work; empty when it may hold some."""
-        c = pod.container
-        if not pod.any_running or not c.running:
-            why = c.waiting_reason or ("" if c.exit_code is None else f"exited with code {c.exit_code}")
-            return f"nothing runs in it{f' ({why})' if why else ''}"
-        if not c.started:
-            return "its container has not started yet"
-        if pod.gateway is not None and not pod.gateway.running:
-            return "its gateway does not run, and whatever came through it ended with it"
-        reading = self.snapshot.readings.get(pod.uid)
-        if pod.ready or reading is None or reading.state != "starting" or self.snapshot.now - reading.at > 1:
-            return ""
-        # An engine that has closed its port may still generate.
-        return "it says that it is still starting" if reading.in_flight == 0 else ""
+    def no_work(self, pod: Pod) -> NoWork | None:
+        """What proves that the pod holds no work; None when it may hold some."""
+        return pods.no_work(pod, self.snapshot.readings.get(pod.uid), self.snapshot.now)
 
     @cached_property
     def failing(self) -> list[Pod]:
@@ -215,28 +198,4 @@ class View:
 
         One that crashed and is Ready again is among them until it has stayed so for minReadySeconds.
         """
-        return [p for p in self.target_pods if p.uid not in self.available_uids and failure(p)]
-
-
-def failure(pod: Pod) -> str:
-    """The container's own reason for not coming up, or nothing."""
-    if pod.state != names.SERVING:
-        return ""
-    before = _failure(pod.gateway) if pod.gateway is not None else ""
-    # Its engine waits for it.
-    return f"container {names.GATEWAY}: {before}" if before else _failure(pod.container)
-
-
-def _failure(c: ContainerStatus) -> str:
-    crash = ""
-    if c.restarts and c.exit_code is not None:
-        crash = f"container exited with code {c.exit_code} ({c.exit_reason or 'Error'}), restarted {c.restarts} times"
-    if c.waiting_reason == "CrashLoopBackOff" or (crash and not c.waiting_reason):
-        return f"{c.waiting_reason or 'Crashed'}: {crash or c.waiting_message}"
-    if c.waiting_reason in FAILED_WAITING:
-        return f"{c.waiting_reason}: {c.waiting_message}"
-    return ""
-
-
-def by_age(pods: Iterable[Pod]) -> list[Pod]:
-    return sorted(pods, key=lambda p: (p.created, p.name))
+        return [p for p in self.target_pods if p.uid not in self.available_uids and pods.failure(p)]
