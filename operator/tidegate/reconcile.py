@@ -216,14 +216,11 @@ class Reconciler:
         owner = objects.Owner(meta["namespace"], meta["name"], meta["uid"])
         secret, trouble, denied = await self._secret(key, owner)
         kept = await self._times.read(owner, now)
-        s = gather.snapshot(
-            self._store,
-            service,
-            spec,
-            now,
-            (trouble,) if trouble is not None else (),
+        known = gather.Known(
+            now=now,
             readings=self._sessions.readings_of(key),
             troubles=self._sessions.troubles_of(key),
+            conflicts=(trouble,) if trouble is not None else (),
             locks_missing=self.locks_missing,
             gateway_image=self._gateway_image,
             has_secret=secret,
@@ -232,6 +229,7 @@ class Reconciler:
             drain_times=kept.times,
             drain_times_trouble=kept.trouble,
         )
+        s = gather.snapshot(self._store, service, spec, known)
         for pod in s.pods:
             told = samples.teardown(pod)
             if told is not None and pod.name not in kept.times.torn:

@@ -60,7 +60,7 @@ def snapshot(**sources: str) -> Snapshot:
         store.put(PODS, pod(hash_))
     service = {"metadata": {"namespace": "shop", "name": "chat", "uid": "uid-chat"}, "spec": raw_spec()}
     store.put(LLM_SERVICES, service | {"metadata": service["metadata"] | {"resourceVersion": "1"}})
-    return gather.snapshot(store, service, spec(), 0.0, ())
+    return gather.snapshot(store, service, spec(), gather.Known(now=0.0))
 
 
 def source(foreign: dict[str, Any] | None, port: int | str = "admin") -> str:

@@ -29,8 +29,7 @@ def seen(*objects: tuple[Kind, dict[str, Any]]) -> Snapshot:
     for kind, raw in objects:
         store.put(kind, raw)
     service = {"metadata": {"name": "chat", "namespace": "shop", "uid": "uid-chat", "generation": 1}, "spec": SPEC}
-    known = {"locks_missing": (), "gateway_image": "g", "has_secret": True}
-    return gather.snapshot(store, service, LLMServiceSpec.parse(SPEC), 0.0, (), **known)
+    return gather.snapshot(store, service, LLMServiceSpec.parse(SPEC), gather.Known(now=0.0))
 
 
 OURS = (

@@ -1,18 +1,19 @@
 """The store's view of one service, as the core's snapshot."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidegate.api import names
 from tidegate.api.resource import LLMServiceSpec
 from tidegate.api.status import LLMServiceStatus
+from tidegate.core.drain_time.drain_times import DrainTimes
 from tidegate.core.planner import revision
 from tidegate.core.render import objects
-from tidegate.core.state.snapshot import Conflict, Deployment, Pod, ReplicaSet, Snapshot
+from tidegate.core.state.snapshot import Conflict, Deployment, Pod, Reading, ReplicaSet, Snapshot, Trouble
 
 from . import project
-from .port import DEPLOYMENTS, LLM_SERVICES, PDBS, PODS, REPLICASETS, SERVICES, Object
+from .port import DEPLOYMENTS, LLM_SERVICES, PDBS, PODS, REPLICASETS, SERVICES, Kind, Object
 from .store import Store
 
 
@@ -26,17 +27,37 @@ class Children:
     conflicts: tuple[Conflict, ...]
 
 
-def snapshot(
-    store: Store, service: Object, spec: LLMServiceSpec, now: float, conflicts: tuple[Conflict, ...], **known: Any
-) -> Snapshot:
-    """Everything about `service`; `conflicts` and `known` are what is not in the store (readings, locks)."""
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a snapshot holds and the store does not: read by name, heard from pods, or remembered by this process.
+
+    The fields are those of `Snapshot`.
+    """
+
+    now: float
+    """Unix seconds."""
+    readings: Mapping[str, Reading] = field(default_factory=dict)
+    troubles: Mapping[str, Trouble] = field(default_factory=dict)
+    conflicts: tuple[Conflict, ...] = ()
+    """Beside those that the store shows."""
+    locks_missing: tuple[str, ...] = ()
+    gateway_image: str = names.GATEWAY_IMAGE
+    has_secret: bool = True
+    refused: str = ""
+    rejected: tuple[tuple[str, str], ...] = ()
+    drain_times: DrainTimes = field(default_factory=DrainTimes)
+    drain_times_trouble: str = ""
+
+
+def snapshot(store: Store, service: Object, spec: LLMServiceSpec, known: Known) -> Snapshot:
+    """Everything about `service`: its objects from the store, and what is `known` besides."""
     meta = service["metadata"]
     owner = objects.Owner(meta["namespace"], meta["name"], meta["uid"])
     children = _children(store, owner)
     live_service, clash = _child(store, SERVICES, owner, objects.service_name(owner, spec), spec.service.create)
     live_budget, other = _child(store, PDBS, owner, owner.name, True)
     return Snapshot(
-        now=now,
+        now=known.now,
         namespace=owner.namespace,
         name=owner.name,
         uid=owner.uid,
@@ -48,11 +69,19 @@ def snapshot(
         deployments=children.deployments,
         replica_sets=children.replica_sets,
         pods=children.pods,
-        conflicts=children.conflicts + clash + other + conflicts,
+        readings=known.readings,
+        troubles=known.troubles,
+        conflicts=children.conflicts + clash + other + known.conflicts,
+        locks_missing=known.locks_missing,
         services_without_state=tuple(services_without_state(store, owner.namespace, children.pods)),
+        gateway_image=known.gateway_image,
+        has_secret=known.has_secret,
         live_service=live_service,
         live_budget=live_budget,
-        **known,
+        refused=known.refused,
+        drain_times=known.drain_times,
+        drain_times_trouble=known.drain_times_trouble,
+        rejected=known.rejected,
     )
 
 
@@ -90,7 +119,7 @@ def _with_endpoint(pod: Pod, deployment: Deployment | None) -> Pod:
 
 
 def _child(
-    store: Store, kind: Any, owner: objects.Owner, name: str, wanted: bool
+    store: Store, kind: Kind, owner: objects.Owner, name: str, wanted: bool
 ) -> tuple[Object | None, tuple[Conflict, ...]]:
     raw = store.get(kind, owner.namespace, name)
     if raw is None:
@@ -169,7 +198,7 @@ def _selects(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
     return all(labels.get(key) == value for key, value in selector.items())
 
 
-def service_key(kind: Any, raw: Object) -> str | None:
+def service_key(kind: Kind, raw: Object) -> str | None:
     """The key of the LLMService that an object concerns: namespace/name."""
     meta = raw["metadata"]
     if not kind.namespaced:
