@@ -127,7 +127,7 @@ async def _(k8s: Kubernetes) -> None:
     await _all_gone(k8s)
 
 
-@ROWS.row("an LLMService that is deleted is gone or says that it goes", "reconcile:Reconciler.reconcile")
+@ROWS.row("an LLMService that is deleted is gone or says that it goes", "controller.reconciler:Reconciler.reconcile")
 async def _(k8s: Kubernetes) -> None:
     await make_service(k8s)
     await k8s.delete(LLM_SERVICES, k8s.name)

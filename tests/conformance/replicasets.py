@@ -264,7 +264,10 @@ async def _(k8s: Kubernetes) -> None:
     await eventually("its ReplicaSet is gone", none)
 
 
-@ROWS.row("the policies refuse our writes as they do anybody's, in words for the user", "reconcile:Reconciler._act")
+@ROWS.row(
+    "the policies refuse our writes as they do anybody's, in words for the user",
+    "controller.reconciler:Reconciler._act",
+)
 async def _(k8s: Kubernetes) -> None:
     made = await make_revision(k8s, 1)
     (pod,) = await made.pods()

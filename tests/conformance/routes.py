@@ -22,7 +22,7 @@ from tidegate.cluster.port import ENDPOINT_SLICES, PODS, SERVICES, Object
 from tidegate.core.planner import actions as a
 
 ROWS = Rows()
-ABSENT = "reconcile:Reconciler.absent"
+ABSENT = "controller.endpoints:Endpoints.absent"
 
 
 async def _endpoints(k8s: Kubernetes, service: str) -> dict[str, Object]:

@@ -7,15 +7,15 @@ from conformance.kubernetes import Kubernetes, refused
 from conformance.rows import Rows
 from tidegate.api.errors import Conflict, NotFound
 from tidegate.cluster.port import LLM_SERVICES, Object
-from tidegate.reconcile import _change
+from tidegate.controller.status_writer import status_patch
 
 ROWS = Rows()
-REPORT = "reconcile:Reconciler._write"
+REPORT = "controller.status_writer:StatusWriter.write"
 
 
 async def _report(k8s: Kubernetes, uid: str, status: dict[str, Any], held: Object | None = None) -> Object:
     """The operator's write of a status, where it holds `held` to be the present one."""
-    return await k8s.cluster.patch_status(LLM_SERVICES, k8s.namespace, k8s.name, _change(uid, held or {}, status))
+    return await k8s.cluster.patch_status(LLM_SERVICES, k8s.namespace, k8s.name, status_patch(uid, held or {}, status))
 
 
 def _condition(kind: str, **more: Any) -> Object:
@@ -43,7 +43,10 @@ async def _(k8s: Kubernetes) -> None:
     assert answer["metadata"]["generation"] == before["metadata"]["generation"] == 1
 
 
-@ROWS.row("a status becomes what is wanted: keys come and go, maps and lists are replaced whole", "reconcile:_change")
+@ROWS.row(
+    "a status becomes what is wanted: keys come and go, maps and lists are replaced whole",
+    "controller.status_writer:status_patch",
+)
 async def _(k8s: Kubernetes) -> None:
     made = await make_service(k8s)
     first = {"phase": "Rolling", "message": "m", "conditions": [_condition("Ready"), _condition("Stalled")]}
@@ -53,7 +56,10 @@ async def _(k8s: Kubernetes) -> None:
     assert (await _report(k8s, made.owner.uid, held, wanted))["status"] == held
 
 
-@ROWS.row("a status written on the belief that there is none replaces the one that there is", "reconcile:_change")
+@ROWS.row(
+    "a status written on the belief that there is none replaces the one that there is",
+    "controller.status_writer:status_patch",
+)
 async def _(k8s: Kubernetes) -> None:
     made = await make_service(k8s)
     await _report(k8s, made.owner.uid, {"phase": "Ready", "message": "m"})
@@ -82,7 +88,7 @@ async def _(k8s: Kubernetes) -> None:
     assert "status" not in await k8s.read(LLM_SERVICES, k8s.name)
 
 
-@ROWS.row("a status for an LLMService that is gone says so", "runtime:Operator._work")
+@ROWS.row("a status for an LLMService that is gone says so", "controller.runtime:Operator._work")
 async def _(k8s: Kubernetes) -> None:
     await refused(_report(k8s, "u", {"phase": "Ready"}), NotFound)
 

@@ -67,7 +67,7 @@ async def _(k8s: Kubernetes) -> None:
 
     async def same() -> bool:
         for kind, ear in ((PODS, heard["pods"]), (DEPLOYMENTS, heard["deployments"])):
-            store = Store(lambda _, __: None)
+            store = Store()
             for event, raw in ear.events:
                 (store.remove if event == "DELETED" else store.put)(kind, {**raw, "metadata": dict(raw["metadata"])})
             listed, version = await k8s.cluster.list(kind, k8s.namespace, labels=made.labels)

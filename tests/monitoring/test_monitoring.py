@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from monitoring.shipped import CHECKOUT, METRIC, MONITORING, RUNBOOKS, alerts, dashboard, promtool, queries, rules
+from tidegate.controller.queue import KeyedQueue
 from tidegate.metrics.instruments import Metrics
 from tidegate.metrics.services import _FAMILIES
-from tidegate.queue import KeyedQueue
 
 SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}
 HEADINGS = ("**Meaning.**", "**Impact.**", "**Diagnosis.**", "**Mitigation.**")

@@ -1,27 +1,23 @@
-"""The operator's own runtime, reconcile, executor, store and sessions; only its sockets and its clock are ours."""
+"""The operator itself, given a cluster, pods and a clock of the simulation."""
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
-from typing import Any
 
 from simulation.apiserver import Server
 from simulation.pods import Network
 from simulation.port import SimulatedCluster
 from simulation.virtual_time import VirtualLoop
-from tidegate.cluster.events import EventRecorder
-from tidegate.cluster.keys import DrainKeys
 from tidegate.cluster.port import Kind, Object
 from tidegate.cluster.store import Store
+from tidegate.controller.parts import Executes, assemble
+from tidegate.controller.queue import KeyedQueue
+from tidegate.controller.runtime import WATCHED, Operator
+from tidegate.controller.timing import Clock, Pace
 from tidegate.core.planner.actions import Action
 from tidegate.core.state.snapshot import Snapshot
-from tidegate.drain.sessions import Sessions
 from tidegate.metrics.instruments import Metrics
-from tidegate.queue import KeyedQueue
-from tidegate.reconcile import Reconciler
-from tidegate.runtime import WATCHED, Operator
 
 WORKERS = 3
 
@@ -37,7 +33,20 @@ class Weather:
     """Probability that an event overtakes others, or is overtaken: it gets a delay of its own up to 5 s."""
 
 
-class OperatorProcess(Operator):
+class Noting:
+    """An executor that notes what each pass has decided on, for the checks of what it then writes."""
+
+    def __init__(self, inner: Executes) -> None:
+        self._inner = inner
+        self.basis: dict[str, Snapshot] = {}
+        """By key, what the pass that runs, or ran last, has decided on."""
+
+    async def execute(self, s: Snapshot, plan: Iterable[Action]) -> None:
+        self.basis[f"{s.namespace}/{s.name}"] = s
+        await self._inner.execute(s, plan)
+
+
+class OperatorProcess:
     """One run of the operator: everything it holds dies with it."""
 
     def __init__(
@@ -50,55 +59,30 @@ class OperatorProcess(Operator):
         name: str,
         gateway_image: str,
     ) -> None:
-        # Not the parent's: that one opens sockets and reads the machine's clock.
         self._loop, self._server, self._rng = loop, server, rng
-        self._cluster = cluster  # type: ignore[assignment]
-        self._queue = KeyedQueue(loop.time)
-        self._store = Store(self._changed)
-        keys = DrainKeys(cluster)
-        self._sessions = Sessions(
-            network,
-            lambda key, fresh: self._reconciler.drain_keys(key, fresh),
-            lambda key, order: self._reconciler.absent(key, order),
-            self._queue.add,
-            loop.now,
-        )
-        tell = EventRecorder(cluster, "tidegate", name, loop.now)
-        self.metrics = self._metrics = Metrics(self._queue, loop.now)
-        self._reconciler = Reconciler(
-            cluster, self._store, keys, self._sessions, tell, self.metrics, loop.now, gateway_image
-        )
-        self.basis: dict[str, Snapshot] = {}
-        """By key, what the pass that runs, or ran last, has decided on."""
-        execute = self._reconciler._executor.execute
-
-        async def noted(s: Snapshot, actions: Iterable[Action]) -> None:
-            self.basis[f"{s.namespace}/{s.name}"] = s
-            await execute(s, actions)
-
-        self._reconciler._executor.execute = noted  # type: ignore[method-assign]
-        self._swept = asyncio.Event()
-        self._last_sweep = 0.0
-        self._tasks: list[asyncio.Task[Any]] = []
         self.cluster = cluster
+        clock, queue = Clock(loop.now, loop.time), KeyedQueue(loop.time)
+        self.metrics = Metrics(queue, loop.now)
+        pace = Pace(workers=WORKERS)
+        parts = assemble(cluster, network, clock, queue, self.metrics, name, gateway_image, pace)
+        noting = Noting(parts.executor)
+        self.basis = noting.basis
+        self._operator = Operator(replace(parts, executor=noting))
 
     def start(self, weather: Callable[[], Weather]) -> None:
         self.metrics.leads(True)
-        self._feed = Feed(self._loop, self._server, self._store, self._rng, weather)
-        self._tasks = [self._loop.create_task(self._sweep_forever(), name="sweep")]
-        self._tasks += [self._loop.create_task(self._work(), name=f"worker {n}") for n in range(WORKERS)]
+        self._feed = Feed(self._loop, self._server, self._operator.parts.store, self._rng, weather)
+        self._task = self._loop.create_task(self._operator.run(), name="operator")
 
     def kill(self) -> None:
         """As SIGKILL: no answer reaches it and no call leaves it from here on."""
         self.cluster.dead = True
         self._feed.close()
-        for task in self._tasks:
-            task.cancel()
-        self._tasks.append(self._loop.create_task(self._sessions.close()))
+        self._task.cancel()
 
     def failed(self) -> list[str]:
-        """Parts of the process that ended although it lives."""
-        return [str(task) for task in self._tasks if task.done() and not self.cluster.dead]
+        """What ended although the process lives."""
+        return [str(self._task)] if self._task.done() and not self.cluster.dead else []
 
 
 class Feed:

@@ -45,7 +45,7 @@ def pod(hash_: str, **status: Any) -> dict[str, Any]:
 
 def snapshot(**sources: str) -> Snapshot:
     """One pod of each revision, the name of which is that of its source."""
-    store = Store(lambda kind, raw: None)
+    store = Store()
     labels = {names.SERVICE: "chat"}
     for hash_, source in sources.items():
         meta = {"namespace": "shop", "resourceVersion": "5", "labels": labels | {names.REVISION: hash_}}

@@ -25,7 +25,7 @@ def body(name: str, owners: list[dict[str, Any]], **more: Any) -> dict[str, Any]
 
 
 def seen(*objects: tuple[Kind, dict[str, Any]]) -> Snapshot:
-    store = Store(lambda _, __: None)
+    store = Store()
     for kind, raw in objects:
         store.put(kind, raw)
     service = {"metadata": {"name": "chat", "namespace": "shop", "uid": "uid-chat", "generation": 1}, "spec": SPEC}

@@ -39,7 +39,7 @@ def test_a_key_that_no_header_can_carry_is_none(key: bytes):
     ],
 )
 def test_a_withdrawn_pod_is_waited_for_where_it_leaves(selector: dict[str, str], waits: bool):
-    store = Store(lambda _, __: None)
+    store = Store()
     meta = {"name": "front", "namespace": "shop", "uid": "u", "resourceVersion": "1"}
     store.put(SERVICES, {"metadata": meta, "spec": {"selector": selector}})
     assert withdrawing_services(store, "shop", "chat") == (["front"] if waits else [])

@@ -2,35 +2,57 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
 from typing import Any
 
 import kopf
 import pytest
 from kopf import Resource
-from kubernetes.aio.client import ApiClient, Configuration
 
-from tidegate import runtime
 from tidegate.api import names
-from tidegate.cluster.client import ApiCluster
 from tidegate.cluster.port import DEPLOYMENTS, LLM_SERVICES, PDBS, PODS, REPLICASETS, SERVICES, Kind
+from tidegate.controller import shell
+from tidegate.controller.parts import assemble
+from tidegate.controller.queue import KeyedQueue
+from tidegate.controller.runtime import WATCHED, Operator
+from tidegate.controller.timing import STANDARD_PACE, Clock
 from tidegate.metrics.instruments import Metrics
-from tidegate.queue import KeyedQueue
-from tidegate.runtime import WATCHED, Operator
 
 KINDS = [kind for kind, _ in WATCHED]
 
 
+class Empty:
+    """A cluster without objects; while `answers` is False, it does not say so."""
+
+    answers = True
+
+    async def list(self, *_: Any, **__: Any) -> tuple[list[dict[str, Any]], str]:
+        if not self.answers:
+            await asyncio.get_running_loop().create_future()
+        return [], "1"
+
+
+class Hands:
+    """A clock that the test moves."""
+
+    seconds = 1000.0
+
+    def read(self) -> float:
+        return self.seconds
+
+
 @pytest.fixture
-async def operator() -> AsyncIterator[Operator]:
-    """The real one; its client has no server, and nothing here calls one."""
-    cluster = ApiCluster(ApiClient(configuration=Configuration()))
-    queue = KeyedQueue()
-    made = Operator(cluster, queue, Metrics(queue), "here", None, names.GATEWAY_IMAGE)
-    yield made
-    await made._sessions.close()
-    await made._client.aclose()
-    await cluster.close()
+def hands() -> Hands:
+    return Hands()
+
+
+@pytest.fixture
+def operator(hands: Hands) -> Operator:
+    """The real one, with an empty cluster and nobody to talk to."""
+    cluster: Any = Empty()
+    talk: Any = None
+    queue = KeyedQueue(hands.read)
+    clock = Clock(hands.read, hands.read)
+    return Operator(assemble(cluster, talk, clock, queue, Metrics(queue), "here", names.GATEWAY_IMAGE))
 
 
 def resource(kind: Kind) -> Resource:
@@ -41,7 +63,7 @@ def resource(kind: Kind) -> Resource:
 
 
 async def test_only_handlers_that_write_nothing_are_registered(operator: Operator):
-    registry = operator._registry()
+    registry = shell.registry(operator)
     for part in ("_changing", "_spawning", "_indexing", "_webhooks"):
         assert getattr(registry, part).get_all_handlers() == [], f"{part}: kopf would write to objects, or keep ghosts"
     activities = {str(handler.activity) for handler in registry._activities.get_all_handlers()}
@@ -51,14 +73,14 @@ async def test_only_handlers_that_write_nothing_are_registered(operator: Operato
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.plural)
 async def test_every_kind_has_one_event_handler(operator: Operator, kind: Kind):
-    handlers = operator._registry()._watching.get_all_handlers()
+    handlers = shell.registry(operator)._watching.get_all_handlers()
     matching = [h for h in handlers if h.selector is not None and h.selector.check(resource(kind))]
     assert [h.id for h in matching] == [f"watch-{kind.plural}"]
 
 
 @pytest.mark.parametrize(("kind", "labels"), WATCHED, ids=lambda value: getattr(value, "plural", value or "all"))
 def test_the_watch_of_a_kind_is_narrowed_as_its_list_is(kind: Kind, labels: str):
-    assert runtime._settings().watching.label_selectors.collect(resource(kind)) == ([labels] if labels else [])
+    assert shell.settings().watching.label_selectors.collect(resource(kind)) == ([labels] if labels else [])
 
 
 def test_pods_of_others_are_not_watched_and_services_of_others_are():
@@ -68,7 +90,7 @@ def test_pods_of_others_are_not_watched_and_services_of_others_are():
 
 
 def test_kopf_posts_nothing_scans_nothing_elects_nobody_and_never_gives_up():
-    settings = runtime._settings()
+    settings = shell.settings()
     assert not settings.posting.enabled
     assert settings.scanning.disabled
     assert settings.peering.standalone
@@ -85,7 +107,7 @@ def raw(kind: Kind, name: str, version: int = 1, **meta: Any) -> dict[str, Any]:
 
 async def send(operator: Operator, kind: Kind, obj: dict[str, Any], type_: str | None = "ADDED") -> None:
     """As kopf calls the handler that is registered for the kind."""
-    handlers = operator._registry()._watching.get_all_handlers()
+    handlers = shell.registry(operator)._watching.get_all_handlers()
     (handler,) = [h for h in handlers if h.selector is not None and h.selector.check(resource(kind))]
     await handler.fn(body=kopf.Body(obj), type=type_, name="", logger=None)
 
@@ -93,9 +115,9 @@ async def send(operator: Operator, kind: Kind, obj: dict[str, Any], type_: str |
 async def queued(operator: Operator) -> list[str]:
     """All keys that wait to be worked on."""
     found = []
-    while operator._queue.waiting:
-        found.append(await operator._queue.take())
-        operator._queue.done(found[-1])
+    while operator.parts.queue.waiting:
+        found.append(await operator.parts.queue.take())
+        operator.parts.queue.done(found[-1])
     return found
 
 
@@ -104,7 +126,7 @@ async def test_an_event_puts_the_object_into_the_store_and_its_key_into_the_queu
     operator: Operator, type_: str | None
 ):
     await send(operator, LLM_SERVICES, raw(LLM_SERVICES, "chat"), type_)
-    held = operator._store.get(LLM_SERVICES, "shop", "chat")
+    held = operator.parts.store.get(LLM_SERVICES, "shop", "chat")
     assert held is not None and held["metadata"]["uid"] == "uid-chat"
     assert await queued(operator) == ["shop/chat"]
 
@@ -120,7 +142,7 @@ async def test_a_deletion_removes_the_object_and_queues_its_service(operator: Op
     await send(operator, PODS, pod)
     await queued(operator)
     await send(operator, PODS, raw(PODS, "chat-v1-x", 2, labels={names.SERVICE: "chat"}), "DELETED")
-    assert operator._store.get(PODS, "shop", "chat-v1-x") is None
+    assert operator.parts.store.get(PODS, "shop", "chat-v1-x") is None
     assert await queued(operator) == ["shop/chat"]
 
 
@@ -151,30 +173,39 @@ async def test_the_stored_object_is_a_copy_that_kopf_does_not_see(operator: Oper
     original = raw(LLM_SERVICES, "chat")
     original["spec"] = {"list": [{"a": 1}]}
     await send(operator, LLM_SERVICES, original)
-    held = operator._store.get(LLM_SERVICES, "shop", "chat")
+    held = operator.parts.store.get(LLM_SERVICES, "shop", "chat")
     assert held is not None and held["spec"] == original["spec"]
     held["spec"]["list"][0]["a"] = 2
     assert original["spec"] == {"list": [{"a": 1}]}
 
 
 async def test_nothing_is_decided_before_the_first_list_is_in(operator: Operator):
+    cluster: Any = operator.parts.cluster
+    cluster.answers = False
     await send(operator, LLM_SERVICES, raw(LLM_SERVICES, "chat"))
-    worker = asyncio.create_task(operator._work())
+    running = asyncio.create_task(operator.run())
     for _ in range(20):
         await asyncio.sleep(0)
     assert await queued(operator) == ["shop/chat"]
-    worker.cancel()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def probed(operator: Operator) -> Any:
+    """As kopf calls the one probe that is registered."""
+    (probe,) = [h for h in shell.registry(operator)._activities.get_all_handlers() if str(h.activity) == "probe"]
+    return probe.fn()
 
 
 async def test_the_probe_fails_until_the_cluster_was_read_and_when_it_was_not_for_long(
-    operator: Operator, monkeypatch: pytest.MonkeyPatch
+    operator: Operator, hands: Hands
 ):
     with pytest.raises(kopf.TemporaryError, match="not been listed yet") as unlisted:
-        operator._probe()
+        await probed(operator)
     assert unlisted.value.delay == 1, "kopf's own pause would keep the pod NotReady for a minute"
-    operator._swept.set()
-    assert operator._probe() >= 0
-    later = runtime.time.monotonic() + 11 * runtime.SWEEP_SECONDS
-    monkeypatch.setattr(runtime.time, "monotonic", lambda: later)
+    await operator.sweep()
+    hands.seconds += 10 * STANDARD_PACE.sweep_seconds
+    assert await probed(operator) == 10 * STANDARD_PACE.sweep_seconds
+    hands.seconds += 1
     with pytest.raises(kopf.TemporaryError, match="s old"):
-        operator._probe()
+        await probed(operator)

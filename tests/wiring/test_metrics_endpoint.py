@@ -15,9 +15,9 @@ from tidegate.api.errors import CannotListen, ClusterError
 from tidegate.cli.operator import _address
 from tidegate.cluster.client import ApiCluster
 from tidegate.cluster.port import LLM_SERVICES, PODS
+from tidegate.controller.queue import KeyedQueue
 from tidegate.metrics import endpoint
 from tidegate.metrics.instruments import Metrics
-from tidegate.queue import KeyedQueue
 
 
 def scrape(port: int) -> dict[str, float]:

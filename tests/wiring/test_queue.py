@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tidegate.queue import FIRST_BACKOFF, LONGEST_BACKOFF, KeyedQueue
+from tidegate.controller.queue import FIRST_BACKOFF, LONGEST_BACKOFF, KeyedQueue
 from wiring.scripted_pod import virtual
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from simulation.patches import operate
 from tidegate.api.errors import Conflict
-from tidegate.reconcile import _change
+from tidegate.controller.status_writer import status_patch
 
 HELD = {"phase": "Rolling", "serving": 2, "rollout": {"cut": 1}}
 WANTED = {"phase": "Ready", "serving": 2, "message": "3 of 3 serve"}
@@ -24,7 +24,7 @@ def carried_out(service: dict[str, Any], patch: list[dict[str, Any]]) -> dict[st
 @pytest.mark.parametrize("held", [HELD, {}])
 def test_it_ends_in_the_wanted_status(held: dict[str, Any]):
     service = {"metadata": {"uid": "u"}} | ({"status": held} if held else {})
-    assert carried_out(service, _change("u", held, WANTED))["status"] == WANTED
+    assert carried_out(service, status_patch("u", held, WANTED))["status"] == WANTED
 
 
 @pytest.mark.parametrize("held", [HELD, {}])
@@ -32,4 +32,4 @@ def test_it_is_not_written_onto_the_next_service_of_the_same_name(held: dict[str
     """Deleted and made anew between the read and the write, it has another uid and a status of its own."""
     successor = {"metadata": {"uid": "next"}, "status": HELD}
     with pytest.raises(Conflict, match="testing uid failed"):
-        carried_out(successor, _change("u", held, WANTED))
+        carried_out(successor, status_patch("u", held, WANTED))

@@ -13,7 +13,8 @@ class Seen(Store):
 
     def __init__(self) -> None:
         self.news: list[tuple[str, str]] = []
-        super().__init__(self._note)
+        super().__init__()
+        self.subscribe(self._note)
 
     def _note(self, kind: Kind, raw: dict[str, Any]) -> None:
         self.news.append((kind.plural, raw["metadata"]["name"]))

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from tidegate.cluster.keys import DrainKeys
 from tidegate.cluster.port import LLM_SERVICES, NAMESPACES
-from tidegate.cluster.store import Store
+from tidegate.controller.parts import assemble
+from tidegate.controller.queue import KeyedQueue
+from tidegate.controller.reconciler import Reconciler
+from tidegate.controller.timing import Clock
 from tidegate.metrics.instruments import Metrics
-from tidegate.queue import KeyedQueue
-from tidegate.reconcile import Reconciler
 
 
 class Called(Exception):
@@ -33,12 +33,14 @@ def made(name: str, namespace: str, **more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("goes", [True, False])
 async def test_a_service_is_let_be_when_its_namespace_goes(goes: bool):
-    store, forgotten = Store(lambda _, __: None), []
+    forgotten: list[str] = []
     sessions: Any = SimpleNamespace(want=lambda *given: None, forget=lambda key, _: forgotten.append(key))
     cluster: Any = Silent()
+    talk: Any = None
     queue = KeyedQueue()
-    told: Any = None
-    reconciler = Reconciler(cluster, store, DrainKeys(cluster), sessions, told, Metrics(queue), lambda: 0.0, "gateway")
+    still = Clock(lambda: 0.0, lambda: 0.0)
+    parts = assemble(cluster, talk, still, queue, Metrics(queue), "here", "gateway")
+    store, reconciler = parts.store, Reconciler(parts, sessions)
     template = {"spec": {"containers": [{"name": "server", "image": "x"}]}}
     spec = {"port": 8000, "template": template, "drain": {"mode": "Native", "native": {"port": 9901}}}
     store.put(LLM_SERVICES, made("chat", "shop") | {"spec": spec})

@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     from tidegate.api.errors import CannotListen, ClusterError
 
     try:
-        from tidegate.runtime import run as serve
+        from tidegate.controller.shell import run as serve
     except ModuleNotFoundError as error:
         text = f"{error.name} is missing; install the extra: pip install '.[operator]' in a checkout"
         print(f"tidegate operator: {text}", file=sys.stderr)

@@ -5,10 +5,12 @@ import binascii
 import contextlib
 import hashlib
 import hmac
+import logging
 import secrets
+from dataclasses import dataclass
 from typing import Final
 
-from tidegate.api.errors import Conflict, NotFound
+from tidegate.api.errors import ClusterError, Conflict, Denied, NotFound
 from tidegate.core.render import objects
 from tidegate.core.state import snapshot
 
@@ -17,6 +19,18 @@ from .port import SECRETS, Cluster, Object
 
 KEY_BYTES: Final = 32
 TRUSTED_SECONDS: Final = 600.0
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SecretState:
+    """Whether the Secret of a service is there and stays, and if not, why."""
+
+    present: bool
+    conflict: snapshot.Conflict | None = None
+    """What stands in its way."""
+    denied: str = ""
+    """Why it may not be read; empty when it may."""
 
 
 class DrainKeys:
@@ -27,24 +41,27 @@ class DrainKeys:
         self._held: dict[str, tuple[str, ...]] = {}
         self._read_at: dict[str, float] = {}
 
-    def known(self, key: str, now: float) -> bool:
-        """Whether the Secret was there lately; it is looked at again now and then, since nobody watches Secrets."""
-        return key in self._held and now - self._read_at.get(key, float("-inf")) < TRUSTED_SECONDS
-
     def forget(self, key: str) -> None:
+        """Service `key` is gone, or is another one of the same name."""
         self._held.pop(key, None)
         self._read_at.pop(key, None)
 
-    async def refresh(self, owner: objects.Owner, now: float) -> tuple[bool, snapshot.Conflict | None]:
-        """Read the Secret: whether it is there and stays, and what stands in the way. Raises `ClusterError`.
+    async def check(self, owner: objects.Owner, now: float) -> SecretState:
+        """Whether the Secret is there; raises `ClusterError`, but not for a refusal, which a person has to mend.
 
-        A Secret that a user made, with a key of the user's, is used as it is.
+        It is read again now and then alone, since nobody watches Secrets. One that a user made, with a key of the
+        user's, is used as it is.
         """
         key = f"{owner.namespace}/{owner.name}"
+        if key in self._held and now - self._read_at.get(key, float("-inf")) < TRUSTED_SECONDS:
+            return SecretState(True)
         self._read_at.pop(key, None)
-        raw = await self._read(key)
+        try:
+            raw = await self._read(key)
+        except Denied as error:
+            return SecretState(False, denied=str(error))
         if raw is None:
-            return False, None
+            return SecretState(False)
         name = raw["metadata"]["name"]
         trouble = gather.foreign(raw, owner, "Secret") if gather.controlled(raw) else None
         if trouble is None and not _decode(raw):
@@ -54,9 +71,9 @@ class DrainKeys:
             )
             trouble = snapshot.Conflict("Secret", name, text)
         if trouble is not None or gather.orphaned(raw):
-            return False, trouble
+            return SecretState(False, trouble)
         self._read_at[key] = now
-        return True, None
+        return SecretState(True)
 
     async def keys(self, key: str, fresh: bool = False) -> tuple[str, ...]:
         """`current`, then `previous` where there is one; empty when there is no Secret. Raises `ClusterError`."""
@@ -64,6 +81,14 @@ class DrainKeys:
             raw = await self._read(key)
             return () if raw is None else _decode(raw)
         return self._held[key]
+
+    async def for_call(self, key: str, fresh: bool) -> tuple[str, ...]:
+        """As `keys`, for a call to a pod: none when they cannot be read, which whoever calls then reports."""
+        try:
+            return await self.keys(key, fresh)
+        except ClusterError as error:
+            log.warning("drain key of %s cannot be read: %s", key, error)
+            return ()
 
     async def ensure(self, owner: objects.Owner) -> None:
         """Create the Secret unless it is there; who comes second takes the first one's key.

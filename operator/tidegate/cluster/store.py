@@ -19,15 +19,20 @@ MOST_GONE: Final = 20_000
 
 
 class Store:
-    """Objects as JSON has them, trimmed; `changed` is called with (kind, object) on every news."""
+    """Objects as JSON has them, trimmed."""
 
-    def __init__(self, changed: Callable[[Kind, Object], None]) -> None:
-        self._changed = changed
+    def __init__(self) -> None:
+        self._handlers: list[Callable[[Kind, Object], None]] = []
         self._objects: dict[Kind, dict[str, dict[str, Object]]] = {}
         self._gone: dict[str, int] = {}
         self._projected: dict[str, tuple[Object, Any]] = {}
 
+    def subscribe(self, changed: Callable[[Kind, Object], None]) -> None:
+        """Call `changed` with the kind and the object on every news from now on."""
+        self._handlers.append(changed)
+
     def put(self, kind: Kind, raw: Object) -> None:
+        """Hold an object, unless a newer state of it is held, or it is known to be gone."""
         raw = project.trim(kind, raw)
         meta = raw["metadata"]
         # A late event of a deleted object must not bring it back; one that only left the selector may return.
@@ -43,6 +48,7 @@ class Store:
         self._changed(kind, raw)
 
     def remove(self, kind: Kind, raw: Object) -> None:
+        """An object was deleted, `raw` being the last of it."""
         meta = raw.get("metadata") or {}
         space = self._objects.get(kind, {}).get(meta.get("namespace") or "", {})
         held = space.get(meta["name"])
@@ -69,9 +75,11 @@ class Store:
         return len(ghosts)
 
     def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        """The object of that name; `namespace` is empty for kinds without one."""
         return self._objects.get(kind, {}).get(namespace, {}).get(name)
 
     def select(self, kind: Kind, namespace: str, labels: dict[str, str] | None = None) -> Iterator[Object]:
+        """The objects of a namespace that have all these labels."""
         for raw in list(self._objects.get(kind, {}).get(namespace, {}).values()):
             if _matches(raw, labels or {}):
                 yield raw
@@ -85,8 +93,13 @@ class Store:
         return known[1]
 
     def all(self, kind: Kind) -> Iterator[Object]:
+        """The objects of a kind in all namespaces."""
         for space in list(self._objects.get(kind, {}).values()):
             yield from list(space.values())
+
+    def _changed(self, kind: Kind, raw: Object) -> None:
+        for handler in self._handlers:
+            handler(kind, raw)
 
 
 def _matches(raw: Object, labels: dict[str, str]) -> bool:

@@ -7,7 +7,7 @@ so one that a predecessor has reported is not counted again.
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.core import GaugeMetricFamily
@@ -20,7 +20,6 @@ from tidegate.core.planner.plan import Plan
 from tidegate.core.report.status import new_outcomes
 from tidegate.core.state import times
 from tidegate.core.state.snapshot import OutcomeRecord
-from tidegate.queue import KeyedQueue
 
 from .services import SERVICE, ServiceRow, Services, pod_rows
 
@@ -29,10 +28,22 @@ _ARRIVAL_BUCKETS: Final = (0, 0.5, 1, 2, 3, 5, 10, 20, 30, 60, 120)
 _PASS_BUCKETS: Final = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 30)
 
 
+class Backlog(Protocol):
+    """The queue of services, asked from the thread that answers scrapes."""
+
+    @property
+    def waiting(self) -> int:
+        """Keys that wait for a worker now."""
+
+    @property
+    def oldest_seconds(self) -> float:
+        """How long the first of them has waited."""
+
+
 class Metrics:
     """All that one operator process counts, in a registry of its own."""
 
-    def __init__(self, queue: KeyedQueue, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, queue: Backlog, now: Callable[[], float] = time.time) -> None:
         # A second series for each counter, which tells nothing that a graph needs.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = registry = CollectorRegistry()
@@ -74,7 +85,7 @@ class Metrics:
         )
         self._process(queue)
 
-    def _process(self, queue: KeyedQueue) -> None:
+    def _process(self, queue: Backlog) -> None:
         registry = self.registry
         Gauge("tidegate_operator_info", "The operator's version.", ("version",), registry=registry).labels(
             __version__

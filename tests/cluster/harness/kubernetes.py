@@ -9,7 +9,7 @@ from typing import Any, Literal
 from conformance.kubernetes import Conduct, Heard, eventually
 from tidegate.cluster.client import ApiCluster
 from tidegate.cluster.port import NAMESPACES, PODS, Kind, Object
-from tidegate.runtime import WATCHED
+from tidegate.controller.runtime import WATCHED
 
 from .service import IMAGE, pod_template
 
