@@ -11,13 +11,19 @@ not hide an error behind a true operand, and is thirty times slower.
 import functools
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import yaml
 from cel_expr_python import cel
 from cel_expr_python.ext import ext_strings
 
+from simulation.apiserver import Request
+from simulation.typed import must_be_typed
+from tidegate.cluster.port import Kind
+
 Object = Mapping[str, Any]
+MANIFESTS = Path(__file__).parents[2] / "manifests" / "cluster"
 Variables = tuple[tuple[str, str], ...]
 OPERATORS = {"Exists": lambda value, values: value is not None, "In": lambda value, values: value in values}
 KNOWN = {
@@ -33,16 +39,24 @@ ENVIRONMENT = cel.NewEnv(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What admission sees: DELETE has no `new`. `resource` is the plural, with its subresource after a slash."""
+@functools.cache
+def shipped_policies() -> tuple[dict[str, Any], ...]:
+    """The policies and bindings of manifests/cluster, as an administrator applies them."""
+    found: list[dict[str, Any]] = []
+    for path in sorted(MANIFESTS.glob("*.yaml")):
+        found += [doc for doc in yaml.safe_load_all(path.read_text()) if doc]
+    return tuple(doc for doc in found if doc["kind"].startswith("ValidatingAdmissionPolicy"))
 
-    operation: str
-    resource: str
-    old: Object
-    new: Object | None = None
-    options: Object = field(default_factory=dict)
-    namespace: Object = field(default_factory=lambda: {"metadata": {}})
+
+class ShippedGate:
+    """Types as the client library knows them, and the policies that are stored and bound."""
+
+    def typed(self, kind: Kind, body: Mapping[str, Any]) -> None:
+        """Raises Rejected."""
+        must_be_typed(kind, body)
+
+    def refusal(self, request: Request, policies: list[dict[str, Any]]) -> str | None:
+        return refusal(request, policies)
 
 
 def refusal(request: Request, policies: Iterable[Object]) -> str | None:

@@ -1,22 +1,16 @@
 """The API server in memory: objects, versions, admission, deletion and events, for everybody inside the simulation.
 
 Objects are never changed once stored: every write makes new dicts along its path, so the same object may be handed to
-all readers without a copy. `Paranoia` proves that nobody breaks this.
-
-The operator does not come in here but through `port.SimulatedCluster`, which knows only what the operator may do.
+all readers without a copy.
 """
 
 import dataclasses
-import functools
 import itertools
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
-import yaml
-
-from simulation import admission, ownership, schema
+from simulation import ownership, schema
 from simulation.patches import merged, operate
 from simulation.shapes import selects
 from tidegate.api.errors import Conflict, Denied, NotFound, Rejected, Unavailable
@@ -38,23 +32,46 @@ from tidegate.core.state import times
 Key = tuple[str, str]
 Watcher = Callable[[str, Kind, Object], None]
 WITH_GENERATION = frozenset((LLM_SERVICES, DEPLOYMENTS, REPLICASETS, PDBS))
-MANIFESTS = Path(__file__).parents[2] / "manifests" / "cluster"
 
 
-@functools.cache
-def shipped_policies() -> tuple[Object, ...]:
-    """The policies and bindings of manifests/cluster, as an administrator applies them."""
-    found: list[Object] = []
-    for path in sorted(MANIFESTS.glob("*.yaml")):
-        found += [doc for doc in yaml.safe_load_all(path.read_text()) if doc]
-    return tuple(doc for doc in found if doc["kind"].startswith("ValidatingAdmissionPolicy"))
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What admission sees: DELETE has no `new`. `resource` is the plural, with its subresource after a slash."""
+
+    operation: str
+    resource: str
+    old: Object
+    new: Object | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    namespace: Object = field(default_factory=lambda: {"metadata": {}})
+
+
+class Gate(Protocol):
+    """What may refuse a request before it is stored."""
+
+    def typed(self, kind: Kind, body: Mapping[str, Any]) -> None:
+        """Raises Rejected for the body of a server-side apply that has fields which its kind lacks."""
+
+    def refusal(self, request: Request, policies: list[Object]) -> str | None:
+        """Why one of the policies, each of them bound to deny, refuses the request; None: all let it pass."""
+
+
+class OpenGate:
+    """Refuses nothing."""
+
+    def typed(self, kind: Kind, body: Mapping[str, Any]) -> None:
+        """Every body is well typed."""
+
+    def refusal(self, request: Request, policies: list[Object]) -> str | None:
+        """Every request passes."""
+        return None
 
 
 class Server:
     """Everything that is stored; each write is one atomic step. `writer` names who acts, for checks and traces."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        self.now = now
+    def __init__(self, now: Callable[[], float], gate: Gate) -> None:
+        self.now, self._gate = now, gate
         self.writer = "user"
         self.version = 100
         self.watchers: list[Watcher] = []
@@ -121,7 +138,7 @@ class Server:
                 {"status": old["status"]} if "status" in old else {}
             )
             schema.validate(kind, old, new, self.refuse_images)
-            self._admit(admission.Request("UPDATE", kind.plural, old, new))
+            self._admit(Request("UPDATE", kind.plural, old, new))
         if new == old:
             return old
         meta = dict(new["metadata"])
@@ -146,7 +163,7 @@ class Server:
         key = (namespace, name)
         live = self._objects[kind].get(key)
         known = body["metadata"]
-        schema.must_be_typed(kind, body)
+        self._gate.typed(kind, body)
         if live is None and known.get("uid"):
             raise Conflict(f"uid mismatch: {known['uid']} was given, and no existing object was found")
         if live is not None and known.get("resourceVersion") not in (None, live["metadata"]["resourceVersion"]):
@@ -197,7 +214,7 @@ class Server:
         if wanted != old["metadata"]["uid"]:
             raise Conflict(f"Precondition failed: UID in precondition: {wanted}, UID in object meta: another one")
         if not evicted:
-            self._admit(admission.Request("DELETE", kind.plural, old, options=options))
+            self._admit(Request("DELETE", kind.plural, old, options=options))
         terminating = "deletionTimestamp" in old["metadata"]
         grace = options.get("gracePeriodSeconds", (old.get("spec") or {}).get("terminationGracePeriodSeconds", 30))
         lives = kind is PODS and old["spec"].get("nodeName") and old["status"]["phase"] in ("Pending", "Running")
@@ -250,11 +267,11 @@ class Server:
         found = self._objects[NAMESPACES].get(("", namespace))
         return found is not None and "deletionTimestamp" in found["metadata"]
 
-    def _admit(self, request: admission.Request) -> None:
+    def _admit(self, request: Request) -> None:
         namespace = self._objects[NAMESPACES].get(("", request.old["metadata"].get("namespace", "")))
         if namespace is not None:
             request = dataclasses.replace(request, namespace=namespace)
-        reason = admission.refusal(request, self.denying_policies())
+        reason = self._gate.refusal(request, self.denying_policies())
         if reason is not None:
             raise Denied(f'{request.resource} "{request.old["metadata"]["name"]}" is forbidden: {reason}')
 
@@ -267,7 +284,7 @@ class Server:
         before = {"metadata": old["metadata"], "spec": {"replicas": old["spec"]["replicas"]}}
         before["status"] = {"replicas": told.get("replicas", 0), "selector": selector}
         after = merged(before, body)
-        self._admit(admission.Request("UPDATE", f"{kind.plural}/scale", before, after))
+        self._admit(Request("UPDATE", f"{kind.plural}/scale", before, after))
         changed = {**old, "spec": {**old["spec"], "replicas": after["spec"]["replicas"]}}
         self.replace(kind, changed, subresource="scale")
         return after
@@ -285,18 +302,3 @@ class Server:
             raise Unavailable("Cannot evict pod as it would violate the pod's disruption budget (429)")
         left = {**status, "disruptionsAllowed": status["disruptionsAllowed"] - 1}
         self.status(PDBS, budget["metadata"]["namespace"], budget["metadata"]["name"], left)
-
-
-class Paranoia:
-    """Remembers how each stored object read, to find out who changes one in place."""
-
-    def __init__(self, server: Server) -> None:
-        self._seen: list[tuple[Object, str]] = []
-        server.watchers.append(self._remember)
-
-    def _remember(self, event: str, kind: Kind, raw: Object) -> None:
-        self._seen.append((raw, json.dumps(raw, sort_keys=True)))
-
-    def check(self) -> None:
-        for raw, text in self._seen:
-            assert json.dumps(raw, sort_keys=True) == text, "somebody changed a stored object in place"

@@ -6,7 +6,8 @@ from random import Random
 from typing import Any, Literal
 
 from conformance.kubernetes import Conduct, Heard
-from simulation.apiserver import Server, shipped_policies
+from simulation.admission import ShippedGate, shipped_policies
+from simulation.apiserver import Server
 from simulation.controllers import ControllerManager
 from simulation.kubelet import Kubelet
 from simulation.pods import Ledger, Network
@@ -49,7 +50,7 @@ class SimulatedKubernetes:
 
     def __init__(self, seed: int = 0) -> None:
         self.loop = VirtualLoop()
-        self.server = Server(self.loop.now)
+        self.server = Server(self.loop.now, ShippedGate())
         self.kubelet = Kubelet(self.loop, self.server, Random(seed), Network(self.loop, Random(seed)), Ledger())
         self.manager = ControllerManager(self.loop, self.server, Random(seed), lambda _: 0.01)
         self.cluster: Cluster = SimulatedCluster(

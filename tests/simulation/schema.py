@@ -1,28 +1,18 @@
-"""What the API server makes of a body by its schema: fields it drops, fills in, or does not know."""
+"""What the API server makes of a body: fields of an LLMService that it drops or fills in, and what it cannot store."""
 
 import functools
-import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-import yaml
-from kubernetes.aio.client import models
-
 from tidegate.api.errors import Rejected
+from tidegate.api.schema import custom_resource_definition
 from tidegate.cluster.port import DEPLOYMENTS, Kind, Object
-
-CRD = Path(__file__).parents[2] / "crds" / "tidegate.dev_llmservices.yaml"
-PRIMITIVES = {"str": "string", "int": "integer", "bool": "boolean"}
-TYPES: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "bool": (bool,)}
-LIST, MAP = re.compile(r"List\[(.+)\]"), re.compile(r"Dict\[str, (.+)\]")
-QUANTITIES = frozenset(("limits", "requests", "sizeLimit"))
 
 
 @functools.cache
 def resource() -> Mapping[str, Any]:
-    """The schema of an LLMService, as the shipped CRD has it."""
-    (version,) = yaml.safe_load(CRD.read_text())["spec"]["versions"]
+    """The schema of an LLMService, as the CRD has it."""
+    (version,) = custom_resource_definition()["spec"]["versions"]
     found: Mapping[str, Any] = version["schema"]["openAPIV3Schema"]
     return found
 
@@ -48,38 +38,6 @@ def _settled(schema: Mapping[str, Any], value: Any) -> Any:
     if isinstance(value, list):
         return [_settled(schema.get("items", {}), item) for item in value]
     return value
-
-
-def unknown(value: Any, model: str = "V1Deployment", at: str = "") -> Iterator[tuple[str, str]]:
-    """(field, message) of what server-side apply cannot type, by the client library's models of the API."""
-    of_list, of_map = LIST.fullmatch(model), MAP.fullmatch(model)
-    if of_list and isinstance(value, list):
-        for item in value:
-            key = f'name="{item["name"]}"' if isinstance(item, Mapping) and "name" in item else ""
-            yield from unknown(item, of_list[1], f"{at}[{key}]")
-    elif of_map and isinstance(value, Mapping):
-        for name, item in value.items():
-            yield from unknown(item, of_map[1], f"{at}.{name}")
-    elif model in TYPES:
-        if not isinstance(value, TYPES[model]) or isinstance(value, bool) is not (model == "bool"):
-            yield at.lstrip("."), f"expected {PRIMITIVES[model]}"
-    elif isinstance(value, Mapping) and hasattr(models, model):
-        kind = getattr(models, model)
-        types = {kind.attribute_map[name]: inner for name, inner in kind.openapi_types.items()}
-        for name, item in value.items():
-            if name in QUANTITIES:
-                continue
-            if name in types:
-                yield from unknown(item, types[name], f"{at}.{name}")
-            else:
-                yield f"{at}.{name}".lstrip("."), "field not declared in schema"
-
-
-def must_be_typed(kind: Kind, body: Mapping[str, Any]) -> None:
-    """Raises Rejected as server-side apply does for a Deployment before anything else is looked at."""
-    causes = list(unknown(body)) if kind is DEPLOYMENTS else []
-    if causes:
-        raise Rejected(f"failed to create typed patch object: {causes}", causes)
 
 
 def validate(kind: Kind, old: Object | None, new: Object, refused_images: frozenset[str]) -> None:

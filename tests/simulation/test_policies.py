@@ -8,8 +8,7 @@ import pytest
 
 from conformance.policies import place, send
 from policy_table import POD_DELETE, TABLE, Row
-from simulation.admission import KNOWN
-from simulation.apiserver import shipped_policies
+from simulation.admission import KNOWN, shipped_policies
 from simulation.kubernetes import SimulatedKubernetes
 from tidegate.api.errors import Denied
 from tidegate.cluster.port import POLICIES, POLICY_BINDINGS

@@ -18,10 +18,12 @@ from random import Random
 from types import TracebackType
 from typing import Any
 
-from simulation.apiserver import Paranoia, Server, shipped_policies
+from simulation.admission import ShippedGate, shipped_policies
+from simulation.apiserver import Server
 from simulation.checks import Checks
 from simulation.controllers import ControllerManager
 from simulation.kubelet import Kubelet
+from simulation.paranoia import Paranoia
 from simulation.pods import Ledger, Network
 from simulation.port import OPERATOR, RIVAL, Faults, Kill, SimulatedCluster, Write
 from simulation.process import FaultsOfOurs, OperatorProcess, Weather
@@ -58,7 +60,7 @@ class World(Sight):
         self.loop = VirtualLoop()
         asyncio.set_event_loop(self.loop)
         self.rng = Random(seed)
-        self.server = Server(self.loop.now)
+        self.server = Server(self.loop.now, ShippedGate())
         self._paranoia = Paranoia(self.server) if paranoid else None
         self.trace: list[str] = []
         if traced:
