@@ -32,6 +32,8 @@ class Kubelet:
         self.runs: dict[str, PodRun] = {}
         self.doomed: dict[str, str] = {}
         """uid -> why, for pods that lost streams by no fault of the operator: crashed, vanished, killed."""
+        self.of_service = of_service
+        """Makes the contract that a serving container speaks itself, of the container and the name of its run."""
         self._held = 0
         self._ips = 0
         server.watchers.append(self._event)
@@ -137,7 +139,9 @@ class Kubelet:
     def _speak(self, run: PodRun) -> Process:
         """Start what speaks the contract for this pod."""
         instance = f"{run.uid}-{run.restarts}-{run.gateway_restarts}"
-        contract = of_service(run.container, instance) if run.gateway is None else of_gateway(run.gateway, instance)
+        contract = (
+            self.of_service(run.container, instance) if run.gateway is None else of_gateway(run.gateway, instance)
+        )
         process = Process(self._loop, self._ledger, run.uid, contract)
         process.changed = lambda: self._changed(run, process)
         run.process = self._network.hosts[run.ip] = process

@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 from simulation.apiserver import Server
+from simulation.client import MemoryCluster
 from tidegate.api import names
 from tidegate.api.errors import ClusterError, Conflict, Denied, Unavailable
 from tidegate.cluster.port import (
@@ -121,8 +122,8 @@ class Kill:
     after: bool
 
 
-class SimulatedCluster:
-    """The port `tidegate.cluster.port.Cluster` over a `Server`."""
+class SimulatedCluster(MemoryCluster):
+    """The port with latency, faults and death."""
 
     def __init__(
         self,
@@ -133,8 +134,8 @@ class SimulatedCluster:
         die: Callable[[], None],
         name: str,
     ) -> None:
-        self._loop, self._server, self._faults, self._sent, self._die = loop, server, faults, sent, die
-        self._name = name
+        super().__init__(server, name)
+        self._loop, self._faults, self._sent, self._die = loop, faults, sent, die
         self.kill: Kill | None = None
         self.dead = False
         self.unknown: list[str] = []
@@ -145,29 +146,15 @@ class SimulatedCluster:
         self, kind: Kind, namespace: str | None = None, *, labels: str = "", chunk: int = 500
     ) -> tuple[list[Object], str]:
         self._known(kind in LISTED, f"list {kind.plural}")
-        wanted = [part.partition("=") for part in labels.split(",")] if labels else []
-
-        def do() -> tuple[list[Object], str]:
-            found = []
-            for raw in self._server.all(kind):
-                meta = raw["metadata"]
-                have = meta.get("labels") or {}
-                if namespace in (None, meta.get("namespace")) and all(
-                    have.get(k) == v if equal else k in have for k, equal, v in wanted
-                ):
-                    found.append(raw)
-            return found, str(self._server.version)
-
-        return await self._call("list", kind, do)
+        return await super().list(kind, namespace, labels=labels, chunk=chunk)
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
         self._known(kind in GOT, f"get {kind.plural}")
-        return await self._call("get", kind, lambda: self._server.get(kind, namespace or "", name))
+        return await super().get(kind, namespace, name)
 
     async def create(self, kind: Kind, namespace: str, body: Mapping[str, Any]) -> Object:
         self._known(kind in CREATED, f"create {kind.plural}")
-        name, detail = body["metadata"]["name"], body.get("reason", "")
-        return await self._call("create", kind, lambda: self._server.create(kind, body), name, detail)
+        return await super().create(kind, namespace, body)
 
     async def apply(
         self,
@@ -180,37 +167,23 @@ class SimulatedCluster:
         dry_run: bool = False,
     ) -> Object:
         self._known((kind, manager) in APPLIED, f"apply {kind.plural} as {manager}")
-        spec = body["spec"]
-        detail = {"manager": manager, "replicas": spec.get("replicas", spec.get("minAvailable")), "dryRun": dry_run}
-
-        def do() -> Object:
-            return self._server.apply(kind, namespace, name, body, manager, dry_run)
-
-        return await self._call("get" if dry_run else "apply", kind, do, "" if dry_run else name, detail)
+        return await super().apply(kind, namespace, name, body, manager=manager, dry_run=dry_run)
 
     async def patch_status(
         self, kind: Kind, namespace: str, name: str, operations: Sequence[Mapping[str, Any]]
     ) -> Object:
         self._known(kind is LLM_SERVICES, f"patch the status of {kind.plural}")
         self._know_uid(kind, operations)
-
-        def do() -> Object:
-            return self._server.patch(kind, namespace, name, operations, "status")
-
-        return await self._call("status", kind, do, name, sorted(o["path"] for o in operations if o["op"] != "test"))
+        return await super().patch_status(kind, namespace, name, operations)
 
     async def patch(self, kind: Kind, namespace: str, name: str, operations: Sequence[Mapping[str, Any]]) -> Object:
         self._known(kind in PATCHED, f"patch {kind.plural}")
         self._know_uid(kind, operations)
-        detail = [o.get("value") for o in operations if o["op"] in ("add", "replace")]
-        return await self._call(
-            "patch", kind, lambda: self._server.patch(kind, namespace, name, operations), name, detail
-        )
+        return await super().patch(kind, namespace, name, operations)
 
     async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str) -> None:
         self._known(kind in DELETED, f"delete {kind.plural}")
-        options = {"preconditions": {"uid": uid}}
-        await self._call("delete", kind, lambda: self._server.delete(kind, namespace, name, options), name, uid)
+        await super().delete(kind, namespace, name, uid=uid)
 
     # -- inside
 
@@ -223,7 +196,7 @@ class SimulatedCluster:
             self.unknown.append(call)
             raise UnknownCallError(call)
 
-    async def _call(self, verb: str, kind: Kind, do: Callable[[], Any], name: str = "", detail: Any = None) -> Any:
+    async def call(self, verb: str, kind: Kind, do: Callable[[], Any], name: str = "", detail: Any = None) -> Any:
         """One call: there, done, and back; `name` makes it a write."""
         low, high = self._faults.latency
         rng = self._faults.rng
@@ -240,17 +213,14 @@ class SimulatedCluster:
             raise Conflict("the object has been modified (409)")
         if kind in self._faults.refused:
             raise Denied(f"{kind.plural} is forbidden (403)")
-        self._server.writer = self._name
         answer: Any = None
         try:
-            answer = do()
+            answer = self.make(do)
         except ClusterError:
             if not name:
                 raise
             await self._perhaps_die(after=True)
             raise
-        finally:
-            self._server.writer = "system"
         if name:
             await self._perhaps_die(after=True)
         if fault == "timeout":

@@ -9,11 +9,11 @@ from simulation.apiserver import Server
 from simulation.pods import Network
 from simulation.port import SimulatedCluster
 from simulation.virtual_time import VirtualLoop
+from simulation.watches import Receives, Watches
 from tidegate.cluster.port import Kind, Object
-from tidegate.cluster.store import Store
 from tidegate.controller.parts import Executes, assemble
 from tidegate.controller.queue import KeyedQueue
-from tidegate.controller.runtime import WATCHED, Operator
+from tidegate.controller.runtime import Operator
 from tidegate.controller.timing import Clock, Pace
 from tidegate.core.planner.actions import Action
 from tidegate.core.state.snapshot import Snapshot
@@ -85,53 +85,30 @@ class OperatorProcess:
         return [str(self._task)] if self._task.done() and not self.cluster.dead else []
 
 
-class Feed:
-    """The watches: what has changed reaches the store late, and in bad weather not at all, twice, or out of order."""
+class Feed(Watches):
+    """What has changed reaches the store late, and in bad weather not at all, twice, or out of order."""
 
     def __init__(
-        self, loop: VirtualLoop, server: Server, store: Store, rng: Random, weather: Callable[[], Weather]
+        self, loop: VirtualLoop, server: Server, store: Receives, rng: Random, weather: Callable[[], Weather]
     ) -> None:
-        self._loop, self._server, self._store, self._rng, self._weather = loop, server, store, rng, weather
-        self._open = True
-        self._labels = {kind: labels.partition("=") for kind, labels in WATCHED}
-        self._last: dict[Kind, float] = dict.fromkeys(self._labels, 0.0)
-        server.watchers.append(self._event)
-        for kind in self._labels:
-            for raw in server.all(kind):
-                self._event("ADDED", kind, raw)
+        self._loop, self._rng, self._weather = loop, rng, weather
+        self._last: dict[Kind, float] = {}
+        super().__init__(server, store)
 
-    def close(self) -> None:
-        self._open = False
-        self._server.watchers.remove(self._event)
-
-    def _event(self, event: str, kind: Kind, raw: Object) -> None:
-        selector = self._labels.get(kind)
-        if selector is None:
-            return
-        label, equal, value = selector
-        have = raw["metadata"].get("labels") or {}
-        if label and (have.get(label) != value if equal else label not in have):
-            return
+    def arrive(self, event: str, kind: Kind, raw: Object) -> None:
         weather, rng = self._weather(), self._rng
         if weather.drop and rng.random() < weather.drop:
             return
         low, high = weather.lag
-        due = max(self._loop.time() + low + (high - low) * rng.random(), self._last[kind] + 1e-6)
+        last = self._last.get(kind, 0.0)
+        due = max(self._loop.time() + low + (high - low) * rng.random(), last + 1e-6)
         if weather.reorder and rng.random() < weather.reorder:
             due = self._loop.time() + 5.0 * rng.random()
         else:
             self._last[kind] = due
-        self._loop.call_at(due, self._deliver, event, kind, raw)
+        self._loop.call_at(due, self.deliver, event, kind, raw)
         if weather.duplicate and rng.random() < weather.duplicate:
-            self._loop.call_at(due + 3.0 * rng.random(), self._deliver, event, kind, raw)
-
-    def _deliver(self, event: str, kind: Kind, raw: Object) -> None:
-        if not self._open:
-            return
-        if event == "DELETED":
-            self._store.remove(kind, raw)
-        else:
-            self._store.put(kind, raw)
+            self._loop.call_at(due + 3.0 * rng.random(), self.deliver, event, kind, raw)
 
 
 class FaultsOfOurs(logging.Handler):

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from simulation import kubelet
 from simulation.pods import Network, Process
 from simulation.world import World
 from tidegate.api.errors import PodTrouble
@@ -96,13 +95,13 @@ class Everything(Dialects):
 def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[World, Applications]]:
     world = World(seed=1, paranoid=True)
     apps = Applications(world)
-    sound = kubelet.of_service
+    sound = world.kubelet.of_service
 
     def of_service(container: dict[str, Any], instance: str) -> DrainContract:
         bare = DrainContract(Settings(grace=125), instance, serves_late=True)
         return sound(container, instance) if container.get("env") else bare
 
-    monkeypatch.setattr(kubelet, "of_service", of_service)
+    world.kubelet.of_service = of_service
     monkeypatch.setattr(foreign, "exchange", apps.exchange)
     monkeypatch.setattr(foreign, "_connect", apps.connect)
     apps.speak()
