@@ -18,9 +18,9 @@ import yaml
 from cel_expr_python import cel
 from cel_expr_python.ext import ext_strings
 
-from simulation.apiserver import Request
 from simulation.typed import must_be_typed
 from tidegate.cluster.port import Kind
+from tidegate.preview.apiserver import Request
 
 Object = Mapping[str, Any]
 MANIFESTS = Path(__file__).parents[2] / "manifests" / "cluster"

@@ -4,10 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from simulation.apiserver import Server
-from simulation.kubelet import Kubelet
 from simulation.port import OPERATOR, RIVAL
-from simulation.shapes import active, controller_uid, ready
 from tidegate.api import names
 from tidegate.api.resource import WhenNoCapacity
 from tidegate.cluster import project
@@ -15,6 +12,9 @@ from tidegate.cluster.port import DEPLOYMENTS, ENDPOINT_SLICES, LLM_SERVICES, PO
 from tidegate.core.planner import revision
 from tidegate.core.state import limits, times
 from tidegate.core.state.snapshot import Snapshot
+from tidegate.preview.apiserver import Server
+from tidegate.preview.kubelet import Kubelet
+from tidegate.preview.shapes import active, controller_uid, ready
 
 Seen = Callable[[str, str], Snapshot | None]
 """(operator, key) -> what that operator had before it when it decided."""

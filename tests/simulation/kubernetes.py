@@ -7,15 +7,15 @@ from typing import Any, Literal
 
 from conformance.kubernetes import Conduct, Heard
 from simulation.admission import ShippedGate, shipped_policies
-from simulation.apiserver import Server
-from simulation.controllers import ControllerManager
-from simulation.kubelet import Kubelet
-from simulation.pods import Ledger, Network
 from simulation.port import Faults, SimulatedCluster
 from simulation.process import Feed, Weather
-from simulation.runs import Image
-from simulation.virtual_time import VirtualLoop
 from tidegate.cluster.port import NAMESPACES, PODS, POLICIES, POLICY_BINDINGS, Cluster, Kind, Object
+from tidegate.preview.apiserver import Server
+from tidegate.preview.controllers import ControllerManager
+from tidegate.preview.kubelet import Kubelet
+from tidegate.preview.pods import Ledger, Network
+from tidegate.preview.runs import Image
+from tidegate.preview.virtual_time import VirtualLoop
 
 IMAGES = {
     "prompt": Image(load=1.0),

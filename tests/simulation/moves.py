@@ -6,12 +6,12 @@ given, so that a seed repeats it and Hypothesis can shrink it. A move returns wh
 
 from random import Random
 
-from simulation.pods import CONDUCTS
 from simulation.process import Weather
 from simulation.world import Failure, World
 from tidegate.api import names
 from tidegate.api.errors import ClusterError
 from tidegate.cluster.port import PODS, Object
+from tidegate.preview.pods import CONDUCTS
 
 BAD = {"bad:pull": {"pullable": False}, "bad:crash": {"crash_after": 2.0}, "bad:unready": {"never_ready": True}}
 GOOD = ("app:v1", "app:v2", "app:v3")

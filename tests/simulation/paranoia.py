@@ -2,8 +2,8 @@
 
 import json
 
-from simulation.apiserver import Server
 from tidegate.cluster.port import Kind, Object
+from tidegate.preview.apiserver import Server
 
 
 class Paranoia:

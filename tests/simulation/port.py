@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from simulation.apiserver import Server
-from simulation.client import MemoryCluster
 from tidegate.api import names
 from tidegate.api.errors import ClusterError, Conflict, Denied, Unavailable
 from tidegate.cluster.port import (
@@ -31,6 +29,8 @@ from tidegate.cluster.port import (
     Kind,
     Object,
 )
+from tidegate.preview.apiserver import Server
+from tidegate.preview.client import MemoryCluster, T
 
 LISTED = frozenset(
     (
@@ -196,7 +196,7 @@ class SimulatedCluster(MemoryCluster):
             self.unknown.append(call)
             raise UnknownCallError(call)
 
-    async def call(self, verb: str, kind: Kind, do: Callable[[], Any], name: str = "", detail: Any = None) -> Any:
+    async def call(self, verb: str, kind: Kind, do: Callable[[], T], name: str = "", detail: Any = None) -> T:
         """One call: there, done, and back; `name` makes it a write."""
         low, high = self._faults.latency
         rng = self._faults.rng
@@ -213,7 +213,6 @@ class SimulatedCluster(MemoryCluster):
             raise Conflict("the object has been modified (409)")
         if kind in self._faults.refused:
             raise Denied(f"{kind.plural} is forbidden (403)")
-        answer: Any = None
         try:
             answer = self.make(do)
         except ClusterError:

@@ -5,11 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from random import Random
 
-from simulation.apiserver import Server
-from simulation.pods import Network
 from simulation.port import SimulatedCluster
-from simulation.virtual_time import VirtualLoop
-from simulation.watches import Receives, Watches
 from tidegate.cluster.port import Kind, Object
 from tidegate.controller.parts import Executes, assemble
 from tidegate.controller.queue import KeyedQueue
@@ -18,6 +14,10 @@ from tidegate.controller.timing import Clock, Pace
 from tidegate.core.planner.actions import Action
 from tidegate.core.state.snapshot import Snapshot
 from tidegate.metrics.instruments import Metrics
+from tidegate.preview.apiserver import Server
+from tidegate.preview.pods import Network
+from tidegate.preview.virtual_time import VirtualLoop
+from tidegate.preview.watches import Receives, Watches
 
 WORKERS = 3
 

@@ -4,11 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from simulation.apiserver import Server
 from simulation.checks import Checks
-from simulation.kubelet import Kubelet
-from simulation.pods import Process
-from simulation.shapes import active, ready
 from simulation.traffic import Traffic
 from tidegate.api import names
 from tidegate.api.errors import NotFound
@@ -24,6 +20,10 @@ from tidegate.cluster.port import (
 )
 from tidegate.core.drain_time.drain_times import DrainTimes, load
 from tidegate.core.planner import revision
+from tidegate.preview.apiserver import Server
+from tidegate.preview.kubelet import Kubelet
+from tidegate.preview.pods import Process
+from tidegate.preview.shapes import active, ready
 
 NAMESPACE = "prod"
 

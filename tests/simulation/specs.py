@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from simulation.patches import merged
 from tidegate.cluster.port import Object
+from tidegate.preview.patches import merged
 
 _GRACE = frozenset(("initialSeconds", "teardownSeconds", "safetySeconds", "maxSeconds", "rollOnDrift"))
 _DRAIN = frozenset(

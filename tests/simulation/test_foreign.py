@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from simulation.pods import Network, Process
 from simulation.world import World
 from tidegate.api.errors import PodTrouble
 from tidegate.api.foreign import SecretKeyRef
@@ -22,6 +21,7 @@ from tidegate.drain import foreign
 from tidegate.drain.contract import Address, Answer
 from tidegate.drain.dialects import Dialects
 from tidegate.drain.foreign import ForeignEndpoints
+from tidegate.preview.pods import Network, Process
 
 DRAIN, STATS = "/internal/drain", "/internal/stats"
 COUNT = {"path": STATS, "pointer": "/active", "offset": 1}

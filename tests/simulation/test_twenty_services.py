@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from simulation.pods import CONDUCTS
 from simulation.world import World
+from tidegate.preview.pods import CONDUCTS
 
 GOOD = tuple(f"good{number}" for number in range(4))
 CONDUCT = {f"pod {what}".replace(" ", "-"): what for what in CONDUCTS if what not in ("honest", "sealed at once")}

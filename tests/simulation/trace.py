@@ -2,9 +2,9 @@
 
 import json
 
-from simulation.shapes import ready
 from tidegate.api import names
 from tidegate.cluster.port import Object
+from tidegate.preview.shapes import ready
 
 
 def summary(old: Object | None, new: Object | None) -> str:

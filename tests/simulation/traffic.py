@@ -3,9 +3,9 @@
 import asyncio
 from random import Random
 
-from simulation.apiserver import Server
-from simulation.pods import Ledger, Network
 from tidegate.cluster.port import ENDPOINT_SLICES, Kind, Object
+from tidegate.preview.apiserver import Server
+from tidegate.preview.pods import Ledger, Network
 
 PROXY_LAG = 1.0
 """kube-proxy syncs once a second."""

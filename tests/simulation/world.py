@@ -19,21 +19,15 @@ from types import TracebackType
 from typing import Any
 
 from simulation.admission import ShippedGate, shipped_policies
-from simulation.apiserver import Server
 from simulation.checks import Checks
-from simulation.controllers import ControllerManager
-from simulation.kubelet import Kubelet
 from simulation.paranoia import Paranoia
-from simulation.pods import Ledger, Network
 from simulation.port import OPERATOR, RIVAL, Faults, Kill, SimulatedCluster, Write
 from simulation.process import FaultsOfOurs, OperatorProcess, Weather
-from simulation.runs import Image
 from simulation.sight import NAMESPACE as NAMESPACE
 from simulation.sight import Sight
 from simulation.specs import edited, template
 from simulation.trace import summary
 from simulation.traffic import Traffic
-from simulation.virtual_time import VirtualLoop
 from tidegate.api import names
 from tidegate.cluster.port import (
     EVENTS,
@@ -46,6 +40,12 @@ from tidegate.cluster.port import (
     Object,
 )
 from tidegate.core.state.snapshot import Snapshot
+from tidegate.preview.apiserver import Server
+from tidegate.preview.controllers import ControllerManager
+from tidegate.preview.kubelet import Kubelet
+from tidegate.preview.pods import Ledger, Network
+from tidegate.preview.runs import Image
+from tidegate.preview.virtual_time import VirtualLoop
 
 LONG = 3 * 3600.0
 """Virtual seconds within which everything has to get there."""

@@ -6,12 +6,12 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from simulation.virtual_time import VirtualLoop
 from tidegate.api.errors import KeyRefused, TooLate
 from tidegate.core.planner.actions import DrainOrder, Question
 from tidegate.core.state.snapshot import DrainRecord, Reading
 from tidegate.drain.contract import Address
 from tidegate.drain.sessions import Sessions
+from tidegate.preview.virtual_time import VirtualLoop
 
 LATENCY = 0.001
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from simulation.patches import operate
 from tidegate.api.errors import Conflict
 from tidegate.controller.status_writer import status_patch
+from tidegate.preview.patches import operate
 
 HELD = {"phase": "Rolling", "serving": 2, "rollout": {"cut": 1}}
 WANTED = {"phase": "Ready", "serving": 2, "message": "3 of 3 serve"}

@@ -2,9 +2,9 @@
 
 from typing import Protocol
 
-from simulation.apiserver import Server
 from tidegate.cluster.port import Kind, Object
 from tidegate.controller.runtime import WATCHED
+from tidegate.preview.apiserver import Server
 
 
 class Receives(Protocol):

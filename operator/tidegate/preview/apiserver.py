@@ -1,4 +1,4 @@
-"""The API server in memory: objects, versions, admission, deletion and events, for everybody inside the simulation.
+"""The API server in memory: objects, versions, admission, deletion and events, for everybody in that cluster.
 
 Objects are never changed once stored: every write makes new dicts along its path, so the same object may be handed to
 all readers without a copy.
@@ -10,9 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from simulation import ownership, schema
-from simulation.patches import merged, operate
-from simulation.shapes import selects
 from tidegate.api.errors import Conflict, Denied, NotFound, Rejected, Unavailable
 from tidegate.cluster.port import (
     DEPLOYMENTS,
@@ -28,6 +25,9 @@ from tidegate.cluster.port import (
     Object,
 )
 from tidegate.core.state import times
+from tidegate.preview import ownership, schema
+from tidegate.preview.patches import merged, operate
+from tidegate.preview.shapes import selects
 
 Key = tuple[str, str]
 Watcher = Callable[[str, Kind, Object], None]
@@ -62,7 +62,7 @@ class OpenGate:
     def typed(self, kind: Kind, body: Mapping[str, Any]) -> None:
         """Every body is well typed."""
 
-    def refusal(self, request: Request, policies: list[Object]) -> str | None:
+    def refusal(self, request: Request, policies: list[Object]) -> str | None:  # noqa: ARG002
         """Every request passes."""
         return None
 

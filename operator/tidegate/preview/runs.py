@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from simulation.pods import Process
 from tidegate.api import names
 from tidegate.cluster.port import Object
 from tidegate.core.state import times
+from tidegate.preview.pods import Process
 
 
 @dataclass(slots=True)

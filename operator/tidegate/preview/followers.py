@@ -5,9 +5,6 @@ import contextlib
 from collections.abc import Mapping
 from random import Random
 
-from simulation.apiserver import Server
-from simulation.informer import Informer, WorkQueue
-from simulation.shapes import active, owner, ready, selects
 from tidegate.api import names
 from tidegate.api.errors import ClusterError, Conflict, NotFound
 from tidegate.cluster.port import (
@@ -25,6 +22,9 @@ from tidegate.cluster.port import (
     Kind,
     Object,
 )
+from tidegate.preview.apiserver import Server
+from tidegate.preview.informer import Informer, WorkQueue
+from tidegate.preview.shapes import active, owner, ready, selects
 
 
 class EndpointSlices:

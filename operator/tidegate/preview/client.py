@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
-from simulation.apiserver import Server
 from tidegate.cluster.port import Kind, Object
+from tidegate.preview.apiserver import Server
+
+T = TypeVar("T")
 
 
 class MemoryCluster:
@@ -17,7 +19,12 @@ class MemoryCluster:
     # -- the port
 
     async def list(
-        self, kind: Kind, namespace: str | None = None, *, labels: str = "", chunk: int = 500
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        chunk: int = 500,  # noqa: ARG002
     ) -> tuple[list[Object], str]:
         wanted = [part.partition("=") for part in labels.split(",")] if labels else []
 
@@ -37,7 +44,7 @@ class MemoryCluster:
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
         return await self.call("get", kind, lambda: self._server.get(kind, namespace or "", name))
 
-    async def create(self, kind: Kind, namespace: str, body: Mapping[str, Any]) -> Object:
+    async def create(self, kind: Kind, namespace: str, body: Mapping[str, Any]) -> Object:  # noqa: ARG002
         name, detail = body["metadata"]["name"], body.get("reason", "")
         return await self.call("create", kind, lambda: self._server.create(kind, body), name, detail)
 
@@ -77,7 +84,7 @@ class MemoryCluster:
         options = {"preconditions": {"uid": uid}}
         await self.call("delete", kind, lambda: self._server.delete(kind, namespace, name, options), name, uid)
 
-    async def call(self, verb: str, kind: Kind, do: Callable[[], Any], name: str = "", detail: Any = None) -> Any:
+    async def call(self, verb: str, kind: Kind, do: Callable[[], T], name: str = "", detail: Any = None) -> T:  # noqa: ARG002
         """One call, made by `do`; `name` is that of the object where it is a write, and `detail` says more of it.
 
         Whoever wants latency, faults, or a record of the calls overrides this.
@@ -85,7 +92,7 @@ class MemoryCluster:
         await asyncio.sleep(0)
         return self.make(do)
 
-    def make(self, do: Callable[[], Any]) -> Any:
+    def make(self, do: Callable[[], T]) -> T:
         """Do it under the operator's name."""
         self._server.writer = self._name
         try:

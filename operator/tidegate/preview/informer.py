@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable, Iterable
 from random import Random
 
-from simulation.apiserver import Server
-from simulation.shapes import controller_uid
 from tidegate.cluster.port import Kind, Object
+from tidegate.preview.apiserver import Server
+from tidegate.preview.shapes import controller_uid
 
 Handler = Callable[[str, Kind, Object], None]
 

@@ -173,7 +173,7 @@ class Process:
         if contract.sequence > since or self.state is State.SEALED or not self.alive:
             return
         waiter = self._loop.create_future()
-        timer = self._loop.call_later(seconds, lambda: waiter.done() or waiter.set_result(None))
+        timer = self._loop.call_later(seconds, _end, waiter)
         self._waiters.add(waiter)
         try:
             await waiter
@@ -296,3 +296,8 @@ def of_service(container: Mapping[str, Any], instance: str) -> DrainContract:
 def of_gateway(container: Mapping[str, Any], instance: str) -> DrainContract:
     """The contract as the shipped gateway speaks it for an engine."""
     return DrainContract(Settings(**settings(container)), instance)
+
+
+def _end(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

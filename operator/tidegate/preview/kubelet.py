@@ -4,14 +4,14 @@ import asyncio
 from random import Random
 from typing import Any
 
-from simulation.apiserver import Server
-from simulation.pods import Ledger, Network, Process, of_gateway, of_service
-from simulation.runs import Image, PodRun, status
 from tidegate.api import names
 from tidegate.api.errors import NotFound
 from tidegate.cluster.port import PODS, Kind, Object
 from tidegate.contract.terms import State
 from tidegate.core.state import times
+from tidegate.preview.apiserver import Server
+from tidegate.preview.pods import Ledger, Network, Process, of_gateway, of_service
+from tidegate.preview.runs import Image, PodRun, status
 
 SCHEDULER = "default-scheduler"
 NO_NODE = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
@@ -185,10 +185,9 @@ class Kubelet:
 
     def sicken(self, uid: str, healthy: bool) -> None:
         """Readiness fails, or recovers, while the streams go on."""
-        run = self.runs[uid]
-        assert run.process is not None
-        run.process.healthy = healthy
-        self._changed(run, run.process)
+        run, process = self._running(uid)
+        process.healthy = healthy
+        self._changed(run, process)
 
     def _crash_again(self, run: PodRun, number: int) -> None:
         if run.restarts == number:
@@ -218,12 +217,17 @@ class Kubelet:
         self._write(run)
         self._loop.call_later(backoff, self._start, run)
 
+    def _running(self, uid: str) -> tuple[PodRun, Process]:
+        run = self.runs[uid]
+        if run.process is None:
+            raise ValueError(f"pod {uid} runs nothing yet")
+        return run, run.process
+
     def crash_gateway(self, uid: str, back_after: float = 1.0) -> None:
         """The sidecar exits; the engine behind it goes on, and loses every client."""
-        run = self.runs[uid]
-        assert run.gateway is not None and run.process is not None
+        run, process = self._running(uid)
         self.doomed[uid] = "lost its gateway"
-        run.process.die("lost its gateway")
+        process.die("lost its gateway")
         self._network.hosts.pop(run.ip, None)
         self._unready(run)
         run.gateway_restarts += 1

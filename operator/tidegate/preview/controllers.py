@@ -12,10 +12,6 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
-from simulation.apiserver import Server
-from simulation.followers import Budgets, EndpointSlices, GarbageCollector, Namespaces
-from simulation.informer import Informer, WorkQueue
-from simulation.shapes import active, controller_uid, owner, ready, ready_since
 from tidegate.api import names
 from tidegate.api.errors import ClusterError, NotFound
 from tidegate.cluster.port import (
@@ -28,6 +24,10 @@ from tidegate.cluster.port import (
     Object,
 )
 from tidegate.core.state import times
+from tidegate.preview.apiserver import Server
+from tidegate.preview.followers import Budgets, EndpointSlices, GarbageCollector, Namespaces
+from tidegate.preview.informer import Informer, WorkQueue
+from tidegate.preview.shapes import active, controller_uid, owner, ready, ready_since
 
 HASH = "pod-template-hash"
 DESIRED = "deployment.kubernetes.io/desired-replicas"
