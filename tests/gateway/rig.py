@@ -13,6 +13,7 @@ from pathlib import Path
 import h11
 
 from apps.running import LIMIT_SECONDS, Answered, call
+from gateway.virtual_loop import VirtualLoop
 from tidegate.gateway.admin import Admin
 from tidegate.gateway.clock import Clock
 from tidegate.gateway.gateway import Gateway
@@ -24,8 +25,12 @@ FAST = {
     "TIDEGATE_GRACE_SECONDS": "20", "TIDEGATE_PROPAGATION_SECONDS": "0.3", "TIDEGATE_QUIET_SECONDS": "0.1",
     "TIDEGATE_FLUSH_SECONDS": "0.5", "TIDEGATE_LISTEN": "127.0.0.1:0", "TIDEGATE_ADMIN": "127.0.0.1:0",
 }  # fmt: skip
-TEST_SECONDS = 120
 GONE = (ConnectionError, asyncio.IncompleteReadError)
+
+
+def limit_seconds() -> float:
+    """How long a test waits for anything: in virtual time longer than every time that the gateway has."""
+    return 3600 if isinstance(asyncio.get_running_loop(), VirtualLoop) else LIMIT_SECONDS
 
 
 @dataclass(slots=True)
@@ -44,9 +49,17 @@ class Front:
 
     async def until(self, condition: Callable[[], object]) -> None:
         """Wait until it holds; a test that waits in vain fails."""
-        async with asyncio.timeout(LIMIT_SECONDS):
+        async with asyncio.timeout(limit_seconds()):
             while not condition():  # noqa: ASYNC110  (several parts change it)
                 await asyncio.sleep(0.005)
+
+    async def settled(self, number: Callable[[], int]) -> int:
+        """Wait until a number changes no more, and return it."""
+        before = -1
+        while before != (now := number()):
+            before = now
+            await asyncio.sleep(0.2)
+        return now
 
     def failures(self) -> dict[str, int]:
         return dict(self.gateway.metrics.failures)
@@ -74,7 +87,7 @@ class Peer:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     parser: h11.Connection
-    raw: bytes = b""
+    raw: bytearray = field(default_factory=bytearray)
     events: list[object] = field(default_factory=list)
 
     async def send(self, data: bytes) -> None:
@@ -91,7 +104,7 @@ class Peer:
             event = self.parser.next_event()
             if event is h11.NEED_DATA:
                 # The limit is on silence: how long much takes that comes through small buffers is up to the machine.
-                data = await asyncio.wait_for(self.reader.read(65536), LIMIT_SECONDS)
+                data = await asyncio.wait_for(self.reader.read(65536), limit_seconds())
                 self.raw += data
                 self.parser.receive_data(data)
             elif isinstance(event, h11.Request | h11.Response):
@@ -148,13 +161,13 @@ class Peer:
     async def closed(self) -> None:
         """Wait until the other end has closed or cut the connection."""
         with contextlib.suppress(ConnectionError):
-            async with asyncio.timeout(LIMIT_SECONDS):
+            async with asyncio.timeout(limit_seconds()):
                 while await self.reader.read(65536):
                     pass
 
     async def rest(self) -> bytes:
         """Everything up to the other end's FIN; raises ConnectionError on a reset."""
-        async with asyncio.timeout(LIMIT_SECONDS):
+        async with asyncio.timeout(limit_seconds()):
             return await self.reader.read(-1)
 
     def reset(self) -> None:
@@ -169,6 +182,10 @@ class Peer:
 
 async def connect(port: int, *, buffers: int | None = None) -> Peer:
     """A client's connection, whose buffers in the kernel hold about that many bytes."""
+    if isinstance(asyncio.get_running_loop(), VirtualLoop):
+        assert buffers is None
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=65536)
+        return Peer(reader, writer, h11.Connection(h11.CLIENT))
     sock = socket.socket()
     if buffers is not None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffers)
@@ -246,7 +263,8 @@ async def front(
         (directory / "current").write_text(KEY)
         environment["TIDEGATE_KEY_DIR"] = str(directory)
     nothing = argparse.Namespace(**{option.field: None for option in OPTIONS})
-    clock = Clock()
+    loop = asyncio.get_running_loop()
+    clock = Clock(loop.time, loop.now) if isinstance(loop, VirtualLoop) else Clock()
     gateway = Gateway(read(nothing, environment), Log("test", clock), "test", clock)
     admin = Admin(gateway)
     made = Front(gateway, await gateway.listen(), await admin.listen())
@@ -254,7 +272,7 @@ async def front(
     try:
         if ready:
             await made.until(lambda: made.state()["state"] == "serving")
-        async with asyncio.timeout(TEST_SECONDS):
+        async with asyncio.timeout(4 * limit_seconds()):
             yield made
             await made.until(lambda: not made.state()["inFlight"])
             await made.until(lambda: not gateway.connections)

@@ -8,7 +8,6 @@ import pytest
 
 from gateway.rig import KEY, Engine, Front, Peer, connect, echo, engine, front
 from tidegate.contract.terms import DrainRequest
-from tidegate.gateway import admin
 
 OTHER = "/drain/prestop?container=other"
 
@@ -44,10 +43,7 @@ async def test_waits_that_end_without_news_leave_their_connection_whole(tmp_path
     assert complaints == []
 
 
-async def test_the_hook_of_another_container_alone_withdraws_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(admin, "OTHER_SECONDS", 0.2)
+async def test_the_hook_of_another_container_alone_withdraws_nothing(tmp_path: Path) -> None:
     async with engine(echo) as own, front(own.port, tmp_path) as gate:
         assert (await hook(gate, OTHER))["state"] == "serving"
         assert (await gate.call("GET", "/readyz", key=None)).status == 200

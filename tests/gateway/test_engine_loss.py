@@ -12,7 +12,7 @@ from apps.gateway import gateway, gateway_and_engine
 from apps.running import held_port, server
 
 # The gateway is a process of its own here, on uvloop; which loop the test itself runs on says nothing about it.
-pytestmark = pytest.mark.asyncio(loop_factories=["asyncio"])
+pytestmark = [pytest.mark.sockets, pytest.mark.asyncio(loop_factories=["asyncio"])]
 
 
 async def test_an_engine_that_is_killed_and_comes_back_serves_again(tmp_path: Path) -> None:

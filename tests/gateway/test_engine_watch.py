@@ -44,6 +44,7 @@ async def test_an_engine_that_does_not_listen_is_told_of_once_in_a_while(
             assert set(told) == {f"127.0.0.1:{port}: Connection refused"}
 
 
+@pytest.mark.sockets
 async def test_an_engine_that_takes_no_connection_is_told_of_with_the_reason(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

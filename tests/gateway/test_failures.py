@@ -4,7 +4,8 @@ import asyncio
 import json
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -35,6 +36,15 @@ async def begins(peer: Peer, own: Engine) -> None:
     await peer.closed()
 
 
+@asynccontextmanager
+async def lasts(seconds: float) -> AsyncIterator[None]:
+    """What is done within takes so long, in virtual time."""
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    yield
+    assert loop.time() - start == pytest.approx(seconds, abs=0.1)
+
+
 async def breaks_in_an_event(peer: Peer, own: Engine) -> None:
     await peer.hear()
     await peer.begin_events()
@@ -44,6 +54,7 @@ async def breaks_in_an_event(peer: Peer, own: Engine) -> None:
     peer.reset()
 
 
+@pytest.mark.sockets
 async def test_nobody_listens() -> None:
     async with engine(echo) as own, front(own.port) as gate:
         assert own.server is not None
@@ -56,6 +67,7 @@ async def test_nobody_listens() -> None:
         client.close()
 
 
+@pytest.mark.sockets
 async def test_a_connection_that_is_not_accepted() -> None:
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
@@ -75,12 +87,13 @@ async def test_a_connection_that_is_not_accepted() -> None:
             each.close()
 
 
+@pytest.mark.sockets
 async def test_a_gateway_that_got_no_turn_does_not_take_its_own_absence_for_the_engine_s() -> None:
-    async with engine(echo) as own, front(own.port, options={"TIDEGATE_CONNECT_SECONDS": "0.2"}) as gate:
+    async with engine(echo) as own, front(own.port, options={"TIDEGATE_CONNECT_SECONDS": "0.1"}) as gate:
         connect = gate.gateway.pool.connect
 
         async def absent() -> UpstreamConnection:
-            time.sleep(0.4)  # noqa: ASYNC251  (as a process does that the machine gives no time)
+            time.sleep(0.2)  # noqa: ASYNC251  (as a process does that the machine gives no time)
             return await connect()
 
         gate.gateway.pool.connect = absent  # type: ignore[method-assign]
@@ -96,7 +109,7 @@ async def test_a_gateway_that_got_no_turn_does_not_take_its_own_absence_for_the_
         (silent, {"TIDEGATE_TOTAL_SECONDS": "0.3", "TIDEGATE_IDLE_SECONDS": "0.1"}, "total_timeout", "total"),
         (begins, {"TIDEGATE_TOTAL_SECONDS": "0.3"}, "total_timeout", "total"),
         (begins, {"TIDEGATE_IDLE_SECONDS": "0.3"}, "upstream_idle_timeout", "idle"),
-        (breaks_in_an_event, {}, "upstream_reset", "upstream_reset"),
+        pytest.param(breaks_in_an_event, {}, "upstream_reset", "upstream_reset", marks=pytest.mark.sockets),
     ],
     ids=["total before the answer", "total in a stream", "idle in a stream", "reset in an event"],
 )
@@ -221,41 +234,40 @@ async def test_a_stream_that_is_framed_wrongly_ends_in_good_form() -> None:
         client.close()
 
 
-async def test_a_client_that_takes_its_time_with_a_head_or_a_body(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.2)
-    monkeypatch.setattr(timers, "BODY_SECONDS", 0.2)
-
+async def test_a_client_that_takes_its_time_with_a_head_or_a_body() -> None:
     async def script(peer: Peer, own: Engine) -> None:
         await peer.closed()
 
     async with engine(script) as own, front(own.port) as gate:
         client = await gate.client()
         await client.send(b"POST /v1/x HT")
-        assert (await client.rest()).startswith(b"HTTP/1.1 408")
+        async with lasts(connection.HEAD_SECONDS):
+            assert (await client.rest()).startswith(b"HTTP/1.1 408")
         client = await gate.client()
         await client.send(b"POST /v1/x HTTP/1.1\r\nHost: e\r\nContent-Length: 9\r\n\r\nabc")
-        await client.closed()
+        async with lasts(timers.BODY_SECONDS):
+            await client.closed()
         assert gate.failures() == {"client_gone": 1}
         client.close()
 
 
-async def test_a_client_that_has_closed_one_half_and_hears_nothing_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timers, "HALF_CLOSED_SECONDS", 0.2)
+async def test_a_client_that_has_closed_one_half_and_hears_nothing_is_gone() -> None:
     async with engine(silent) as own, front(own.port) as gate:
         client = await gate.client()
         await client.request("POST", "/v1/x", b"{}")
         await gate.until(lambda: gate.state()["inFlight"] == 1)
         client.writer.write_eof()
-        await client.closed()
+        async with lasts(timers.HALF_CLOSED_SECONDS):
+            await client.closed()
         assert gate.failures() == {"client_gone": 1}
         client.close()
 
 
-async def test_idle_connections_end_with_a_fin(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "IDLE_SECONDS", 0.2)
+async def test_idle_connections_end_with_a_fin() -> None:
     async with engine(echo) as own, front(own.port) as gate:
         client = await gate.client()
-        assert await client.rest() == b""
+        async with lasts(connection.IDLE_SECONDS):
+            assert await client.rest() == b""
         client.close()
 
 

@@ -201,6 +201,7 @@ def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
+@pytest.mark.sockets
 async def test_a_thousand_malformed_requests_leave_nothing_behind() -> None:
     """No crash, no leak, and the engine's h11 finds nothing wrong with what came through."""
     rng = random.Random(20261130)

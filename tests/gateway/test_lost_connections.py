@@ -16,6 +16,8 @@ from tidegate.gateway import timers
 from tidegate.gateway.upstream import UpstreamConnection
 from tidegate.gateway.upstream_request import UpstreamRequest
 
+pytestmark = pytest.mark.sockets
+
 
 @contextmanager
 def accepts_and_closes(how: str) -> Iterator[int]:
@@ -127,27 +129,22 @@ async def test_a_client_that_resets_while_it_is_not_read_from_is_gone() -> None:
     async with engine(script) as own, front(own.port) as gate:
         client = await held_upload(gate)
         # Until nothing moves any more: the gateway takes no byte of it until it lets go by itself.
-        before = -1
-        while before != (left := client.writer.transport.get_write_buffer_size()):
-            before = left
-            await asyncio.sleep(0.3)
-        assert left
+        assert await gate.settled(client.writer.transport.get_write_buffer_size)
         client.reset()
         await gate.until(lambda: gate.state()["inFlight"] == 0)
         assert (gate.failures(), go.is_set()) == ({"client_gone": 1}, False)
         go.set()
 
 
-async def test_a_client_that_pauses_after_it_was_held_is_gone_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timers, "BODY_SECONDS", 0.5)
-
+@pytest.mark.virtual_time
+async def test_a_client_that_pauses_after_it_was_held_is_gone_too() -> None:
     async def script(peer: Peer, own: Engine) -> None:
         await own.go.wait()
         await peer.closed()
 
     async with engine(script) as own, front(own.port) as gate:
         client = await held_upload(gate)
-        await asyncio.sleep(1)
+        await asyncio.sleep(2 * timers.BODY_SECONDS)
         assert gate.failures() == {}  # it is the engine that lets it wait
         own.go.set()
         await gate.until(lambda: gate.failures() == {"client_gone": 1})

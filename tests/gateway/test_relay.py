@@ -11,6 +11,7 @@ import pytest
 
 from gateway.rig import Engine, Peer, connect, echo, engine, front
 
+pytestmark = pytest.mark.sockets
 MEGABYTE = 1024 * 1024
 
 
@@ -244,10 +245,7 @@ async def test_an_engine_that_does_not_read_stops_the_client() -> None:
         client = await gate.client()
         await client.send(b"POST /v1/files HTTP/1.1\r\nHost: e\r\nContent-Length: %d\r\n\r\n" % size)
         client.writer.write(bytes(size))
-        before = -1
-        while before != (left := client.writer.transport.get_write_buffer_size()):
-            before = left
-            await asyncio.sleep(0.5)
+        left = await gate.settled(client.writer.transport.get_write_buffer_size)
         assert left > size / 2  # the rest of it is in nobody's memory but the client's
         go.set()
         assert await asyncio.wait_for(client.reader.readuntil(b" bytes"), 60) > b"HTTP/1.1 200"
@@ -299,10 +297,7 @@ async def test_a_client_that_does_not_read_stops_the_engine_and_gets_all_in_the_
         client = await connect(gate.port, buffers=65536)
         await client.request("GET", "/v1/x")
         await gate.until(lambda: sent)
-        before = -1
-        while before != sent:
-            before = sent
-            await asyncio.sleep(0.5)
+        await gate.settled(lambda: sent)
         assert 0 < sent < count / 2
         assert gate.state()["inFlight"] == 1
         heard = await client.hear()
@@ -358,6 +353,7 @@ async def test_an_early_answer_to_an_upload_is_relayed_and_the_connection_closed
         client.close()
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("how", ["before the answer", "within a stream", "within an upload"])
 async def test_a_client_that_aborts_frees_the_engine(how: str) -> None:
     noticed = asyncio.Event()

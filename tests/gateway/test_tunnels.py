@@ -112,9 +112,22 @@ async def test_a_stalled_stream_has_its_token_although_another_ends_in_the_same_
             client.close()
 
 
-async def test_a_client_that_stays_when_the_engine_is_done_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timers, "ENGINE_DONE_SECONDS", 0.2)
+async def test_silence_ends_no_web_socket() -> None:
+    async def script(peer: Peer, own: Engine) -> None:
+        await switched(peer)
+        await asyncio.sleep(600)
+        await peer.send(NORMAL)
+        peer.writer.write_eof()
+        await peer.closed()
 
+    async with engine(script) as own, front(own.port, options={"TIDEGATE_IDLE_SECONDS": "1"}) as gate:
+        client = await tunnel(gate)
+        assert await client.rest() == NORMAL
+        assert gate.failures() == {}
+        client.close()
+
+
+async def test_a_client_that_stays_when_the_engine_is_done_is_let_go() -> None:
     async def script(peer: Peer, own: Engine) -> None:
         await switched(peer)
         peer.writer.write_eof()
@@ -124,12 +137,15 @@ async def test_a_client_that_stays_when_the_engine_is_done_is_let_go(monkeypatch
     async with engine(script) as own, front(own.port) as gate:
         client = await tunnel(gate)
         assert await client.rest() == b""
+        await asyncio.sleep(timers.ENGINE_DONE_SECONDS - 0.1)
+        assert gate.state()["inFlight"] == 1
         await gate.until(lambda: gate.state()["inFlight"] == 0)
         await asyncio.wait_for(own.gone.wait(), 20)
         assert gate.failures() == {}
         client.close()
 
 
+@pytest.mark.sockets
 async def test_a_web_socket_that_the_engine_closes_first_has_not_failed() -> None:
     async def script(peer: Peer, own: Engine) -> None:
         await switched(peer)
@@ -148,6 +164,7 @@ async def test_a_web_socket_that_the_engine_closes_first_has_not_failed() -> Non
         assert (gate.failures(), gate.gateway.metrics.codes["1xx"]) == ({}, 1)
 
 
+@pytest.mark.sockets
 @pytest.mark.parametrize("how", ["reset", "fin"])
 async def test_an_engine_that_dies_beneath_a_web_socket_while_draining(how: str) -> None:
     async def script(peer: Peer, own: Engine) -> None:
@@ -165,6 +182,7 @@ async def test_an_engine_that_dies_beneath_a_web_socket_while_draining(how: str)
         client.close()
 
 
+@pytest.mark.sockets
 async def test_an_engine_that_dies_beneath_a_web_socket_without_a_drain() -> None:
     async def script(peer: Peer, own: Engine) -> None:
         await switched(peer)
@@ -214,6 +232,7 @@ async def test_behind_the_engine_s_own_close_frame_comes_no_other(in_pieces: boo
         client.close()
 
 
+@pytest.mark.sockets
 async def test_what_a_client_sent_ahead_of_the_switch_arrives_and_does_not_stop_the_rest() -> None:
     size, got = 300_000, 0
 
@@ -242,6 +261,7 @@ async def test_what_a_client_sent_ahead_of_the_switch_arrives_and_does_not_stop_
         client.close()
 
 
+@pytest.mark.sockets
 async def test_a_client_s_half_close_comes_behind_what_the_engine_did_not_take_at_first() -> None:
     size = 8_000_000
 
