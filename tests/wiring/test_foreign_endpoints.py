@@ -212,19 +212,25 @@ async def test_a_new_deadline_does_not_call_again(desk: Desk, tmp_path: Path):
         await stream
 
 
-async def test_a_call_that_nobody_waits_for_is_given_up(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(endpoints, "IDLE_SECONDS", 0.2)
+@virtual
+async def test_a_call_that_nobody_waits_for_is_given_up():
+    async def answer(method: str) -> httpx.Response:
+        return httpx.Response(200)
+
+    async with scripted(answer) as (desk, script):
+        late = int(2 * endpoints.IDLE_SECONDS)
+        desk.want(order(script, spec("blocking-get"), begun=now(), budget=None, propagation_seconds=late))
+        await desk.until(lambda: desk.heard is not None)
+        desk.sessions.forget("shop/chat", set())
+        # The propagation time is not over yet, and the call is never made.
+        await asyncio.sleep(2 * late)
+        assert script.asked == 0 and desk.endpoints._drains == {}
+
+
+async def test_an_operator_that_ends_gives_up_its_calls(desk: Desk, tmp_path: Path):
     async with service(tmp_path, "blocking-get") as s:
         stream = s.stream(2000, 20)
         await s.logged("stream-start")
-        desk.want(order(s, spec("blocking-get"), budget=None, propagation_seconds=3))
-        await desk.until(lambda: desk.heard is not None)
-        desk.sessions.forget("shop/chat", set())
-        assert not s.named("drain-call")
-        # The propagation time is not over yet, and the call is never made.
-        await asyncio.sleep(3.2)
-        assert not s.named("drain-call") and desk.endpoints._drains == {}
-        monkeypatch.setattr(endpoints, "IDLE_SECONDS", 60)
         desk.want(order(s, spec("blocking-get"), budget=None))
         await s.logged("drain-call")
         await desk.sessions.close()
@@ -501,18 +507,22 @@ async def test_a_value_that_no_header_can_have_is_never_sent(desk: Desk, value: 
 # -- a container that restarts
 
 
-async def test_a_restart_in_the_middle_is_never_taken_for_empty(desk: Desk, tmp_path: Path):
-    async with service(tmp_path, "counting") as s:
-        desk.want(order(s, spec("counting")))
+@virtual
+async def test_a_restart_in_the_middle_is_never_taken_for_empty():
+    async def answer(method: str) -> httpx.Response:
+        return active(1)
+
+    async with scripted(answer) as (desk, script):
+        desk.want(order(script, spec("counting"), begun=now()))
         desk.run = "1/later/def"
         await desk.until(lambda: desk.trouble == "restarted")
-        for _ in range(20):
+        for _ in range(200):
             assert desk.heard is None or desk.heard.state == "draining"
             await asyncio.sleep(0.05)
         # The watch brings the new start: it is told too, and says under its own name that it is empty.
-        desk.want(order(s, spec("counting"), run=desk.run))
+        desk.want(order(script, spec("counting"), begun=now(), run=desk.run))
         assert (await desk.sealed()).instance == "1/later/def"
-        assert len(s.named("drain-call")) == 2
+        assert [line for line, *_ in script.requests].count("POST /internal/drain") == 2
 
 
 async def test_a_process_that_dies_while_it_is_waited_for_is_not_drained(desk: Desk, tmp_path: Path):
