@@ -305,7 +305,8 @@ def _pod_labels() -> list[Row]:
     def row(name: str, given: Object, request: Patch, refused: str | None = None, **more: Any) -> Row:
         return Row(name, POD_LABELS, given, request, refused, **more)
 
-    keep, one_way, known = "stay as they are", "stays drained", "serving, draining or drained"
+    keep, known = "of a pod cannot be changed", "serving, draining or drained"
+    one_way = "cannot be changed from drained"
     free = "another label of a pod"
     return [
         row(free, pod(), labels(note="x")),
@@ -356,7 +357,8 @@ def _deployments() -> list[Row]:
     def row(name: str, given: Object, request: Patch, refused: str | None = None, **more: Any) -> Row:
         return Row(name, DEPLOYMENT, given, request, refused, **more)
 
-    count, image, keep = "kubectl scale llmservice chat", "spec.template of LLMService chat", "stay as they are"
+    count, image = "kubectl scale llmservice chat", "spec.template of LLMService chat"
+    keep = "to the operator and cannot be changed"
     both = "replicas and annotation together"
     at_zero = "an image at 0 replicas"
     return [
@@ -441,7 +443,8 @@ def _replicasets() -> list[Row]:
     def row(name: str, given: Object, request: Patch, refused: str | None = None, **more: Any) -> Row:
         return Row(name, REPLICASET, given, request, refused, **more)
 
-    count, image, keep = "kubectl scale llmservice chat", "spec.template of LLMService chat", "stay as they are"
+    count, image = "kubectl scale llmservice chat", "spec.template of LLMService chat"
+    keep = "to the operator and cannot be changed"
     as_controller = "replicas as the Deployment controller writes them"
     return [
         row(

@@ -138,9 +138,9 @@ FORBIDDEN_COMMANDS = {
         "delete llmservice held",
     ),
     "delete the ReplicaSet": ("delete replicaset {rs}", "kubectl delete llmservice held"),
-    "take a pod out": ("label pod {pod} tidegate.dev/revision-", "stay as they are"),
+    "take a pod out": ("label pod {pod} tidegate.dev/revision-", "cannot be changed"),
     "unlock a pod": ("label pod {pod} tidegate.dev/state-", "serving, draining or drained"),
-    "unlabel the Deployment": ("label deployment held tidegate.dev/service-", "stay as they are"),
+    "unlabel the Deployment": ("label deployment held tidegate.dev/service-", "cannot be changed"),
 }
 
 

@@ -281,4 +281,4 @@ async def _(k8s: Kubernetes) -> None:
         {"op": "replace", "path": "/metadata/labels/tidegate.dev~1state", "value": names.SERVING},
     ]
     error = await refused(k8s.cluster.patch(PODS, k8s.namespace, meta["name"], undone), Denied)
-    assert "stays drained" in str(error)
+    assert "cannot be changed from drained" in str(error)
