@@ -174,7 +174,7 @@ def sealing(pod: Object) -> a.MarkDrained:
     return a.MarkDrained(read.name, read.uid, read.state, read.drain, ended)
 
 
-async def relabel(k8s: Kubernetes, action: a.Withdraw | a.Redate | a.Restore | a.MarkDrained) -> Object:
+async def relabel(k8s: Kubernetes, action: a.Withdraw | a.UpdateDrain | a.Restore | a.MarkDrained) -> Object:
     """The operator's PATCH of a pod's state."""
     return await k8s.cluster.patch(PODS, k8s.namespace, action.pod, operations(action))
 

@@ -89,7 +89,7 @@ async def _(k8s: Kubernetes) -> None:
     live = await made.deployment()
     assert gather.orphaned(live)
     assert gather.orphaned(await k8s.read(SECRETS, objects.secret_name(k8s.name)))
-    assert gather.foreign(live, made.owner, "Deployment") is None
+    assert gather.conflict_over(live, made.owner, "Deployment") is None
     assert (await look(k8s, pod)).alive
 
 

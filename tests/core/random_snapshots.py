@@ -14,7 +14,7 @@ KINDS = {
     "serving": stories.serving,
     "fresh": lambda name: stories.serving(name, ready_since=NOW - 5),
     "unready": stories.unready,
-    "stray": lambda name: stories.unready(name, unready_since=NOW - 30),
+    "drained by others": lambda name: stories.unready(name, unready_since=NOW - 30),
     "starting": stories.starting,
     "waiting": stories.waiting,
     "crashing": stories.crashing,
@@ -31,7 +31,7 @@ KINDS = {
     "failed": lambda name: stories.waiting(name, phase="Failed"),
 }
 OF_ANY = ("usual", "usual", "silent", "empty", "old", "starting")
-OF_STRAYS = ("usual", "silent", "old", "strange", "strange", "sealed")
+OF_DRAINED_BY_OTHERS = ("usual", "silent", "old", "strange", "strange", "sealed")
 OF_DRAINING = (
     "usual",
     "silent",
@@ -60,7 +60,7 @@ def answer(draw: st.DrawFn, pod: Pod) -> Reading | None:
         "other id": says(pod, "sealed", drain_id="not ours"),
         "other process": says(pod, "sealed", instance="run-again"),
         "strange": replace(usual, state="draining", drain_id="not ours"),
-    }[draw(st.sampled_from(OF_DRAINING if pod.drain else OF_STRAYS if pod.unready_since else OF_ANY))]
+    }[draw(st.sampled_from(OF_DRAINING if pod.drain else OF_DRAINED_BY_OTHERS if pod.unready_since else OF_ANY))]
 
 
 @st.composite

@@ -230,8 +230,8 @@ def _sentence(s: Snapshot, action: a.Action) -> str:
             return f"{way} {held.revision} to {action.replicas}"
         case a.Withdraw():
             return f"withdraw {action.pod} ({action.record.reason})"
-        case a.Redate():
-            return f"redate {action.pod}"
+        case a.UpdateDrain():
+            return f"update drain of {action.pod}"
         case a.Restore():
             return f"restore {action.pod}"
         case a.MarkDrained():

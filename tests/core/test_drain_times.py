@@ -118,7 +118,7 @@ def test_a_pod_whose_process_went_away_lasted_at_least_until_it_was_last_busy() 
 
 @pytest.mark.parametrize(("age", "late"), [(70.0, 0.0), (57.5, 60 - 57.5 - 1), (float("inf"), 0.0), (None, None)])
 def test_the_last_arrival_after_the_withdrawal_is_kept(age: float | None, late: float | None) -> None:
-    assert ended(draining("v1-1"), last_arrival_seconds=age).late_seconds == late
+    assert ended(draining("v1-1"), last_arrival_seconds=age).last_arrival_after_seconds == late
 
 
 # -- counted once
@@ -128,7 +128,7 @@ def over(name: str, seconds: float = 20.0, *, cut: bool = False, late: float | N
     pod = drained(name)
     assert pod.outcome is not None
     kind = "Expired" if cut else "Drained"
-    outcome = replace(pod.outcome, outcome=kind, drain_seconds=seconds, censored=cut, late_seconds=late)
+    outcome = replace(pod.outcome, outcome=kind, drain_seconds=seconds, censored=cut, last_arrival_after_seconds=late)
     return replace(pod, outcome=outcome)
 
 
@@ -190,7 +190,7 @@ def test_names_are_kept_while_their_pods_can_be_seen() -> None:
 def test_a_watched_teardown_joins_the_next_drain_and_counts_once() -> None:
     torn = {"v1-0": Sample(4.0, False, NOW)}
     first = counted(story("v2", over("v1-1"), *OLD[1:], NEW, teardowns=torn))
-    assert (first.teardowns.n, first.torn) == (1, ("v1-0",))
+    assert (first.teardowns.n, first.teardown_counted) == (1, ("v1-0",))
     second = counted(story("v2", over("v1-1"), over("v1-2"), OLD[2], NEW, teardowns=torn, drain_times=first))
     assert second.teardowns.n == 1
 

@@ -93,17 +93,6 @@ def test_the_order_of_samples_does_not_matter(samples: list[Sample], seed: int) 
 
 
 @settings(max_examples=50)
-@given(a=SAMPLES, b=SAMPLES, c=SAMPLES)
-def test_merging_is_associative_and_commutative_and_the_same_as_adding(
-    a: list[Sample], b: list[Sample], c: list[Sample]
-) -> None:
-    x, y, z = Histogram().add(a), Histogram().add(b), Histogram().add(c)
-    assert close(x.merged(y).merged(z), x.merged(y.merged(z)))
-    assert close(x.merged(y), y.merged(x))
-    assert close(x.merged(y).merged(z), Histogram().add(a + b + c))
-
-
-@settings(max_examples=50)
 @given(samples=SAMPLES, days=st.floats(0, 50), more=st.floats(0, 50))
 def test_decay_in_two_steps_is_decay_in_one(samples: list[Sample], days: float, more: float) -> None:
     h = Histogram().add(samples)
@@ -116,12 +105,6 @@ def test_decay_in_two_steps_is_decay_in_one(samples: list[Sample], days: float, 
 def test_weights_are_not_taken_back() -> None:
     with pytest.raises(ValueError, match="cannot be taken back"):
         Histogram().add([Sample(1.0, at=100.0)]).decayed(99.0)
-
-
-def test_histograms_of_different_half_lives_are_not_merged() -> None:
-    a, b = Histogram().add([Sample(1.0)]), Histogram(half_life=3600.0).add([Sample(1.0)])
-    with pytest.raises(ValueError, match="half-lives differ"):
-        a.merged(b)
 
 
 @given(samples=SAMPLES)

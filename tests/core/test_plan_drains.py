@@ -196,27 +196,27 @@ def test_hold_never_lets_go_by_itself():
 
 def test_a_changed_budget_moves_running_deadlines():
     s = middle(draining("v1-1"), spec={"drain": {"budgetSeconds": 900}})
-    moved = only(s, a.Redate)
+    moved = only(s, a.UpdateDrain)
     assert (moved.record.id, moved.record.since) == (moved.old.id, moved.old.since)
     assert (moved.record.deadline, moved.record.budget) == (NOW - 60 + 900, 900)
     assert plan(s).orders[0].record == moved.record
 
 
 def test_hold_takes_the_deadline_away_and_release_gives_one_back():
-    assert only(middle(draining("v1-1"), spec=HOLD), a.Redate).record.deadline is None
+    assert only(middle(draining("v1-1"), spec=HOLD), a.UpdateDrain).record.deadline is None
     held = draining("v1-1", drain=record("v1-1", budget=None))
-    assert only(middle(held), a.Redate).record.deadline == NOW - 60 + BUDGET
+    assert only(middle(held), a.UpdateDrain).record.deadline == NOW - 60 + BUDGET
 
 
 def test_a_budget_that_is_already_spent_leaves_time_to_deliver_the_tokens():
     held = draining("v1-1", drain=record("v1-1", since=-5000, budget=None))
-    assert only(middle(held), a.Redate).record.deadline == NOW + 5 + 1
+    assert only(middle(held), a.UpdateDrain).record.deadline == NOW + 5 + 1
 
 
 def test_once_tokens_were_sent_the_deadline_stays():
     longer = {"drain": {"budgetSeconds": 900}}
     assert told(middle(spent(-5), spec=longer)) == []
-    assert told(middle(spent(-5.1), spec=longer)) == ["redate v1-1"]
+    assert told(middle(spent(-5.1), spec=longer)) == ["update drain of v1-1"]
     pod = draining("v1-1")
     assert told(middle(pod, says(pod, cut=1), spec=longer)) == []
 

@@ -63,8 +63,8 @@ def never_below_replicas_minus_max_unavailable(s: Snapshot, decided: Plan) -> No
     left += [p for p in view.serving if p.uid in taken(decided) and view.holds_no_work(p)]
     assert len(left) == len(view.serving) or len(left) >= least
     # After a loss that is not mended none goes that is missed.
-    wounded = view.lost and len(view.available) < view.limits.replicas
-    assert not wounded or len(left) == len(view.serving) or len(left) >= view.limits.replicas
+    recovering = view.lost and len(view.available) < view.limits.replicas
+    assert not recovering or len(left) == len(view.serving) or len(left) >= view.limits.replicas
 
 
 def never_above_replicas_plus_max_surge(s: Snapshot, decided: Plan) -> None:
@@ -78,7 +78,7 @@ def no_pod_that_may_hold_work_is_marked_drained(s: Snapshot, decided: Plan) -> N
             assert not may_work(s, pods[action.uid])
 
 
-def only_drained_pods_are_deleted_and_only_when_paid_for(s: Snapshot, decided: Plan) -> None:
+def only_drained_pods_are_deleted_and_only_when_counted(s: Snapshot, decided: Plan) -> None:
     pods = {p.uid: p for p in s.pods}
     released = {uid for d in s.deployments for uid in d.released}
     for action in decided.actions:
@@ -86,16 +86,16 @@ def only_drained_pods_are_deleted_and_only_when_paid_for(s: Snapshot, decided: P
             assert pods[action.uid].state == names.DRAINED and action.uid in released
 
 
-def a_count_falls_by_the_drained_pods_it_pays_for(s: Snapshot, decided: Plan) -> None:
+def replicas_fall_by_the_drained_pods_they_are_lowered_for(s: Snapshot, decided: Plan) -> None:
     before = {d.name: d for d in s.deployments}
     drained = {p.uid for p in s.pods if p.state == names.DRAINED}
     for action in decided.actions:
         if isinstance(action, a.Scale) and action.replicas < before[action.deployment].replicas:
-            paid = action.released - before[action.deployment].released
-            assert paid <= drained
+            counted = action.released - before[action.deployment].released
+            assert counted <= drained
             held = before[action.deployment]
             undrained = [p for p in decided.view.pods_of(held) if p.state != names.DRAINED]
-            assert action.replicas == max(held.replicas - len(paid), min(held.replicas, len(undrained)))
+            assert action.replicas == max(held.replicas - len(counted), min(held.replicas, len(undrained)))
 
 
 def what_is_blocked_takes_no_working_pod(s: Snapshot, decided: Plan) -> None:
@@ -131,8 +131,8 @@ INVARIANTS = (
     never_below_replicas_minus_max_unavailable,
     never_above_replicas_plus_max_surge,
     no_pod_that_may_hold_work_is_marked_drained,
-    only_drained_pods_are_deleted_and_only_when_paid_for,
-    a_count_falls_by_the_drained_pods_it_pays_for,
+    only_drained_pods_are_deleted_and_only_when_counted,
+    replicas_fall_by_the_drained_pods_they_are_lowered_for,
     what_is_blocked_takes_no_working_pod,
     what_is_paused_keeps_as_many_as_are_wanted,
     without_locks_one_pod_drains_at_a_time,
@@ -156,7 +156,7 @@ def test_every_plan_keeps_the_invariants_and_every_kind_of_decision_is_among_the
 
     check()
     assert seen >= {
-        "Withdraw", "MarkDrained", "Scale", "CreateRevision", "DeletePod", "Restore", "Redate", "Question",
+        "Withdraw", "MarkDrained", "Scale", "CreateRevision", "DeletePod", "Restore", "UpdateDrain", "Question",
         "DrainOrder",
     }  # fmt: skip
 
@@ -198,7 +198,7 @@ def applied(s: Snapshot, action: a.Action) -> Snapshot:
                     replace(d, **changed) if d.name == action.deployment else d for d in s.deployments
                 )
             )  # fmt: skip
-        case a.Withdraw() | a.Redate():
+        case a.Withdraw() | a.UpdateDrain():
             return pod(action.uid, state=names.DRAINING, drain=action.record)
         case a.Restore():
             return pod(action.uid, state=names.SERVING, drain=None)

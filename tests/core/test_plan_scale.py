@@ -185,8 +185,8 @@ def test_what_a_person_drained_by_hand_is_replaced_and_not_undone():
 
 def test_a_label_set_by_hand_gets_a_record_like_any_other_drain():
     by_hand = unready("v1-3", state="draining")
-    assert told(story("v1", *several("v1", 2), by_hand))[0] == "redate v1-3"
-    fresh = only(story("v1", *several("v1", 2), by_hand), a.Redate).record
+    assert told(story("v1", *several("v1", 2), by_hand))[0] == "update drain of v1-3"
+    fresh = only(story("v1", *several("v1", 2), by_hand), a.UpdateDrain).record
     assert (fresh.reason, fresh.since, fresh.deadline) == ("Manual", NOW, NOW + 600)
 
 

@@ -39,7 +39,7 @@ def assert_each_drain_is_a_sample(world: World) -> None:
     learnt = world.learnt()
     assert sorted(learnt.counted) == sorted(pod["metadata"]["name"] for pod in world.checks.outcomes.values())
     assert learnt.drains.n == learnt.arrivals.n == len(learnt.counted)
-    assert learnt.teardowns.n == len(set(learnt.torn))
+    assert learnt.teardowns.n == len(set(learnt.teardown_counted))
 
 
 @either

@@ -130,7 +130,6 @@ class ConditionStatus(StrEnum):
 
     TRUE = "True"
     FALSE = "False"
-    UNKNOWN = "Unknown"
 
 
 class Phase(StrEnum):

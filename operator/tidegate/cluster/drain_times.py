@@ -57,7 +57,7 @@ class DrainTimesKeeper:
         name = name_of(owner.name)
         try:
             raw = await self._cluster.get(CONFIG_MAPS, owner.namespace, name)
-            if gather.orphaned(raw) and gather.foreign(raw, owner, CONFIG_MAPS.kind) is None:
+            if gather.orphaned(raw) and gather.conflict_over(raw, owner, CONFIG_MAPS.kind) is None:
                 raw = await self._cluster.patch(CONFIG_MAPS, owner.namespace, name, gather.adoption(raw, owner))
             found = _kept(raw, owner)
         except NotFound:
@@ -111,7 +111,7 @@ def _change(held: Kept, text: str) -> list[dict[str, object]]:
 def _kept(raw: Object, owner: objects.Owner) -> Kept:
     meta = raw["metadata"]
     known = Kept(uid=meta["uid"], version=meta["resourceVersion"])
-    clash = gather.foreign(raw, owner, CONFIG_MAPS.kind)
+    clash = gather.conflict_over(raw, owner, CONFIG_MAPS.kind)
     if clash is not None:
         return replace(known, trouble=f"{clash.detail}; until then no drain time is counted and declared terms hold")
     try:

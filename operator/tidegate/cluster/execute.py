@@ -51,7 +51,7 @@ class Executor:
 
     def _forget_pod(self, s: Snapshot, action: a.Action) -> None:
         """Drop a pod that is not there: its deletion may never be seen, and every pass would try again at once."""
-        if isinstance(action, a.Withdraw | a.Redate | a.Restore | a.MarkDrained | a.DeletePod):
+        if isinstance(action, a.Withdraw | a.UpdateDrain | a.Restore | a.MarkDrained | a.DeletePod):
             held = self._store.get(PODS, s.namespace, action.pod)
             if held is not None and held["metadata"]["uid"] == action.uid:
                 self._store.remove(PODS, held)
@@ -62,7 +62,7 @@ class Executor:
                 await self._create(s, action)
             case a.Scale():
                 await self._scale(s, action)
-            case a.Withdraw() | a.Redate() | a.Restore() | a.MarkDrained():
+            case a.Withdraw() | a.UpdateDrain() | a.Restore() | a.MarkDrained():
                 await self._label(s, action)
             case a.DeletePod():
                 await self._delete_pod(s, action)
@@ -146,7 +146,7 @@ class Executor:
             "service=%s/%s scaled=%s to=%d why=%s", s.namespace, s.name, action.deployment, action.replicas, action.why
         )
 
-    async def _label(self, s: Snapshot, action: a.Withdraw | a.Redate | a.Restore | a.MarkDrained) -> None:
+    async def _label(self, s: Snapshot, action: a.Withdraw | a.UpdateDrain | a.Restore | a.MarkDrained) -> None:
         try:
             answer = await self._cluster.patch(PODS, s.namespace, action.pod, operations(action))
         except Conflict:
@@ -219,14 +219,16 @@ class Executor:
         self._store.put(DEPLOYMENTS, answer)
 
 
-def operations(action: a.Withdraw | a.Redate | a.Restore | a.MarkDrained) -> list[dict[str, Any]]:
+def operations(action: a.Withdraw | a.UpdateDrain | a.Restore | a.MarkDrained) -> list[dict[str, Any]]:
     """The JSON patch of a change of state, with tests of what it was decided on: uid, state, and the drain's record."""
     state = f"/metadata/labels/{_escape(names.STATE)}"
     drain = f"/metadata/annotations/{_escape(names.DRAIN)}"
     patch: list[dict[str, Any]] = [{"op": "test", "path": "/metadata/uid", "value": action.uid}]
     if isinstance(action, a.Withdraw | a.MarkDrained) and action.version:
         patch.append({"op": "test", "path": "/metadata/resourceVersion", "value": action.version})
-    known = action.old if isinstance(action, a.Redate) else None if isinstance(action, a.Withdraw) else action.record
+    known = (
+        action.old if isinstance(action, a.UpdateDrain) else None if isinstance(action, a.Withdraw) else action.record
+    )
     if known is not None and known.raw:
         # Of another drain than the one decided on, be it the next of the same pod, nothing is known.
         patch.append({"op": "test", "path": drain, "value": known.raw})
@@ -234,7 +236,7 @@ def operations(action: a.Withdraw | a.Redate | a.Restore | a.MarkDrained) -> lis
         case a.Withdraw(record=record):
             patch += _change(state, names.SERVING, names.DRAINING)
             patch.append({"op": "add", "path": drain, "value": project.drain_text(record)})
-        case a.Redate(record=record):
+        case a.UpdateDrain(record=record):
             patch.append({"op": "test", "path": state, "value": names.DRAINING})
             patch.append({"op": "add", "path": drain, "value": project.drain_text(record)})
         case a.Restore():

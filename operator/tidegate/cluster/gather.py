@@ -90,7 +90,7 @@ def _children(store: Store, owner: objects.Owner) -> Children:
     deployments = []
     mine = {names.SERVICE: owner.name}
     for raw in store.select(DEPLOYMENTS, owner.namespace, mine):
-        trouble = foreign(raw, owner, "Deployment")
+        trouble = conflict_over(raw, owner, "Deployment")
         if trouble is not None:
             conflicts.append(trouble)
         else:
@@ -124,7 +124,7 @@ def _child(
     raw = store.get(kind, owner.namespace, name)
     if raw is None:
         return None, ()
-    trouble = foreign(raw, owner, kind.kind)
+    trouble = conflict_over(raw, owner, kind.kind)
     if trouble is not None:
         return None, (trouble,) if wanted else ()
     return raw, ()
@@ -151,7 +151,7 @@ def adoption(live: Object, owner: objects.Owner) -> list[dict[str, Any]]:
     ]
 
 
-def foreign(raw: Object, owner: objects.Owner, kind: str) -> Conflict | None:
+def conflict_over(raw: Object, owner: objects.Owner, kind: str) -> Conflict | None:
     """Why an object of a name that we need is not ours; None when it is, or may be adopted."""
     name = raw["metadata"]["name"]
     holder = project.controller(raw)

@@ -63,7 +63,7 @@ class DrainKeys:
         if raw is None:
             return SecretState(False)
         name = raw["metadata"]["name"]
-        trouble = gather.foreign(raw, owner, "Secret") if gather.controlled(raw) else None
+        trouble = gather.conflict_over(raw, owner, "Secret") if gather.controlled(raw) else None
         if trouble is None and not _decode(raw):
             text = (
                 f"Secret {name} has no key `current` of printable ASCII characters in it, which a header could carry; "

@@ -164,7 +164,7 @@ def _outcome(text: object) -> OutcomeRecord | None:
         reason=_reason(value),
         drain_seconds=_number(value.get("drainSeconds")),
         censored=value.get("censored") is True,
-        late_seconds=_number(value.get("lateSeconds")),
+        last_arrival_after_seconds=_number(value.get("lateSeconds")),
     )
 
 
@@ -180,7 +180,7 @@ def outcome_text(record: OutcomeRecord) -> str:
             "at": times.text(record.at),
             "drainSeconds": record.drain_seconds,
             "censored": record.censored,
-            "lateSeconds": record.late_seconds,
+            "lateSeconds": record.last_arrival_after_seconds,
         }
     )
 

@@ -42,7 +42,7 @@ class DrainSamples:
         held = self._pending.setdefault(key, _Pending()).teardowns
         for pod in s.pods:
             told = samples.teardown(pod)
-            if told is not None and pod.name not in s.drain_times.torn:
+            if told is not None and pod.name not in s.drain_times.teardown_counted:
                 held[pod.name] = told
         return dict(held)
 
@@ -64,5 +64,5 @@ class DrainSamples:
             log.warning("drain times of %s are not kept, going on: %s", key, error)
             return False
         pending.failing_since = None
-        pending.teardowns = {pod: told for pod, told in pending.teardowns.items() if pod not in learnt.torn}
+        pending.teardowns = {pod: told for pod, told in pending.teardowns.items() if pod not in learnt.teardown_counted}
         return True

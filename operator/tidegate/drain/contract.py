@@ -8,7 +8,6 @@ import asyncio
 import json
 import math
 import socket
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -252,7 +251,6 @@ def _reading(document: dict[str, Any], now: float) -> Reading:
         stalled=stalled,
         cut=_count(document, fields.CUT, 0),
         oldest_seconds=_seconds(document.get(fields.OLDEST_SECONDS)) if in_flight else None,
-        ages_seconds=_ages(document.get(fields.AGES_SECONDS)),
         sequence=_count(document, fields.SEQUENCE),
         last_arrival_seconds=_last_arrival(document),
     )
@@ -281,9 +279,3 @@ def _seconds(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < MAX_SECONDS:
         return None
     return float(value)
-
-
-def _ages(value: object) -> tuple[float, ...]:
-    if not isinstance(value, Sequence) or isinstance(value, str):
-        return ()
-    return tuple(age for age in map(_seconds, value[: fields.MOST_AGES]) if age is not None)

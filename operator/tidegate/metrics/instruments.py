@@ -190,8 +190,8 @@ class Metrics:
         outcome, reason = ended.outcome, ended.reason
         self._drains.labels(namespace, name, outcome, reason).inc()
         self._drain_seconds.labels(namespace, name, outcome).observe(ended.seconds)
-        if ended.late_seconds is not None:
-            self._late.labels(namespace, name).observe(ended.late_seconds)
+        if ended.last_arrival_after_seconds is not None:
+            self._late.labels(namespace, name).observe(ended.last_arrival_after_seconds)
         if ended.cut:
             self._cut.labels(namespace, name).inc(ended.cut)
 

@@ -70,7 +70,7 @@ class DrainTimes:
     """By name, the terms that were in force when the last drain was counted."""
     counted: tuple[str, ...] = ()
     """Names of pods whose drain was counted."""
-    torn: tuple[str, ...] = ()
+    teardown_counted: tuple[str, ...] = ()
     """Names of pods whose teardown was counted."""
     ages: Mapping[str, Age] = field(default_factory=dict)
     """By pod, ages that stand for drains which are not over yet."""
@@ -95,18 +95,18 @@ class DrainTimes:
     ) -> "DrainTimes":
         """With these; `previous` are the terms in force until now, `standing` the pods that can still be seen."""
         new = [one for one in drains if one.pod not in self.counted]
-        torn = {pod: sample for pod, sample in teardowns.items() if pod not in self.torn}
+        fresh = {pod: sample for pod, sample in teardowns.items() if pod not in self.teardown_counted}
         histogram = self.drains.add(one.drain for one in new)
         counted = (*self.counted, *(one.pod for one in new))
         return replace(
             self,
             drains=histogram,
             arrivals=self.arrivals.add(one.late for one in new if one.late is not None),
-            teardowns=self.teardowns.add(torn.values()),
+            teardowns=self.teardowns.add(fresh.values()),
             expired=self.expired * _factor(self.drains, histogram) + sum(one.expired for one in new),
             previous=previous,
             counted=_bounded(counted, standing),
-            torn=_bounded((*self.torn, *torn), standing),
+            teardown_counted=_bounded((*self.teardown_counted, *fresh), standing),
             ages={pod: age for pod, age in self.ages.items() if pod not in counted},
         )
 
@@ -132,7 +132,7 @@ class DrainTimes:
             "expired": float(f"{self.expired:.4g}"),
             "previous": {name: {"seconds": t.seconds, "at": t.at} for name, t in self.previous.items()},
             "counted": list(self.counted),
-            "torn": list(self.torn),
+            "torn": list(self.teardown_counted),
             "ages": {
                 pod: {"revision": a.revision, "seconds": round(a.seconds, 1), "at": round(a.at, 3)}
                 for pod, a in self.ages.items()
@@ -162,7 +162,7 @@ def load(text: str) -> DrainTimes:
         expired=_number(content, "expired"),
         previous={name: _term(value) for name, value in _mapping(content, "previous").items()},
         counted=_names(content, "counted"),
-        torn=_names(content, "torn"),
+        teardown_counted=_names(content, "torn"),
         ages={pod: _age(pod, value) for pod, value in _mapping(content, "ages").items()},
     )
     if found.expired > found.drains.weight * 1.01 + 0.01:

@@ -125,23 +125,6 @@ class Histogram:
             censored={index: weight * factor for index, weight in self.censored.items()},
         )
 
-    def merged(self, other: Histogram) -> Histogram:
-        """Of both, as of the later time; it must not hold a sample twice. Raises ValueError if half-lives differ."""
-        if self.n == 0 or other.n == 0:
-            return other if self.n == 0 else self
-        if self.half_life != other.half_life:
-            raise ValueError(f"half-lives differ: {self.half_life} and {other.half_life} seconds")
-        at = max(self.at, other.at)
-        a, b = self.decayed(at), other.decayed(at)
-        return replace(
-            a,
-            n=a.n + b.n,
-            censored_n=a.censored_n + b.censored_n,
-            squares=a.squares + b.squares,
-            finished=_sum(a.finished, b.finished),
-            censored=_sum(a.censored, b.censored),
-        )
-
     def dump(self) -> dict[str, Any]:
         """As JSON content: weights to four digits, without buckets that have been forgotten."""
         return {
@@ -230,10 +213,6 @@ def _check(sample: Sample) -> None:
 
 def _decay(elapsed: float, half_life: float) -> float:
     return float(2.0 ** -min(elapsed / half_life, 1000.0))
-
-
-def _sum(a: Mapping[int, float], b: Mapping[int, float]) -> dict[int, float]:
-    return {index: a.get(index, 0.0) + b.get(index, 0.0) for index in a.keys() | b.keys()}
 
 
 def _kept(buckets: Mapping[int, float]) -> dict[str, float]:

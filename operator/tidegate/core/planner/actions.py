@@ -23,7 +23,7 @@ class CreateRevision:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Set a Deployment's replicas and the drained pods that this count has paid for."""
+    """Set a Deployment's replicas, and which drained pods that number has been lowered for."""
 
     deployment: str
     replicas: int
@@ -46,7 +46,7 @@ class Withdraw:
 
 
 @dataclass(frozen=True, slots=True)
-class Redate:
+class UpdateDrain:
     """Write a running drain's record anew, since its budget changed."""
 
     pod: str
@@ -89,7 +89,7 @@ class MarkDrained:
 
 @dataclass(frozen=True, slots=True)
 class DeletePod:
-    """Delete a drained pod that is paid for and still stands though its ReplicaSet has seen the lower count."""
+    """Delete a drained pod that its Deployment was lowered for and that stands though its ReplicaSet has seen that."""
 
     pod: str
     uid: str
@@ -144,7 +144,7 @@ Action = (
     CreateRevision
     | Scale
     | Withdraw
-    | Redate
+    | UpdateDrain
     | Restore
     | MarkDrained
     | DeletePod

@@ -25,19 +25,20 @@ class Candidates:
     reason: DrainReason
     empty: tuple[Pod, ...]
     """Hold no work: they go at once."""
-    unready: tuple[Pod, ...]
+    not_ready: tuple[Pod, ...]
     """Take no traffic, may still work."""
-    unsteady: tuple[Pod, ...]
-    """Take traffic, and have not been Ready for long enough that anybody counts on them."""
-    serving: tuple[Pod, ...]
+    not_available: tuple[Pod, ...]
+    """Ready, but not for minReadySeconds, so that nobody counts on them."""
+    available: tuple[Pod, ...]
     starting: tuple[Pod, ...] = ()
     """Said when they were last asked that they are starting: they hold no work if that is still so."""
     flapping: tuple[Pod, ...] = ()
-    """NotReady for too short a time to be among the unready."""
+    """NotReady for too short a time to count as lost."""
 
     @property
     def asked(self) -> tuple[Pod, ...]:
-        return self.unready + self.unsteady + self.serving
+        """All that may hold work."""
+        return self.not_ready + self.not_available + self.available
 
 
 def outgoing(view: View) -> list[Candidates]:
@@ -62,7 +63,7 @@ def surplus_while_paused(view: View) -> Candidates:
 
 
 def _sort(view: View, reason: DrainReason, pods: Iterable[Pod]) -> Candidates:
-    empty, unready, unsteady, serving, starting, flapping = [], [], [], [], [], []
+    empty, not_ready, not_available, available, starting, flapping = [], [], [], [], [], []
     for pod in pods:
         if view.holds_no_work(pod):
             empty.append(pod)
@@ -71,16 +72,16 @@ def _sort(view: View, reason: DrainReason, pods: Iterable[Pod]) -> Candidates:
             starting += [pod] if said is not None and said.state == "starting" else []
             # A readiness that flaps for a moment is no reason to take a pod away.
             if pod.unready_since is None or view.snapshot.now - pod.unready_since >= UNREADY_SECONDS:
-                unready.append(pod)
+                not_ready.append(pod)
             else:
                 flapping.append(pod)
         elif pod.uid not in view.available_uids:
-            unsteady.append(pod)
+            not_available.append(pod)
         else:
-            serving.append(pod)
+            available.append(pod)
     # Of an abandoned revision first: the newest have the least to lose.
-    unready.sort(key=lambda p: (-p.created, p.name))
-    groups = (empty, unready, unsteady, serving, starting, flapping)
+    not_ready.sort(key=lambda p: (-p.created, p.name))
+    groups = (empty, not_ready, not_available, available, starting, flapping)
     return Candidates(reason, *(tuple(pods) for pods in groups))
 
 

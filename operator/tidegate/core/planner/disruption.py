@@ -32,17 +32,23 @@ def shrink(view: View, *, changing: bool) -> Step:
     return step
 
 
+def has_surplus(view: View) -> bool:
+    """Whether serving pods have to go: of old revisions, or because there are more than are wanted."""
+    return bool(_old_serving(view)) or sum(view.staying(d) for d in view.snapshot.deployments) > view.limits.replicas
+
+
+def _old_serving(view: View) -> list[Pod]:
+    return by_age(p for p in view.serving if view.target is None or p.revision != view.target.revision)
+
+
 def held_back(view: View) -> tuple[Blocked, ...]:
-    """Why no pod that serves is withdrawn now, whatever for; empty when some may go, and when none has to.
+    """Why no pod that serves is withdrawn now, whatever for; empty when some may go.
 
     No serving pod is to spare after a loss that is not mended, whatever maxUnavailable says.
     """
-    old = tuple(by_age(p for p in view.serving if view.target is None or p.revision != view.target.revision))
-    if not old and view.target_staying <= view.limits.replicas:
-        return ()
     found = []
     if len(view.available) <= view.limits.least_serving:
-        found.append(Blocked(BlockedReason.LEAST_SERVING, old))
+        found.append(Blocked(BlockedReason.LEAST_SERVING, tuple(_old_serving(view))))
     if _recovering_from_loss(view):
         found.append(Blocked(BlockedReason.RECOVERING_FROM_LOSS, tuple(by_age(view.lost))))
     if view.drain_first and not view.starved:
@@ -78,18 +84,18 @@ def withdraw(view: View, group: candidates.Candidates, limit: int, spare: int) -
     counts = _allowed(view, group, limit, spare)
     if max(counts) <= 0:
         return Step(blocked=_no_slot(view, group))
-    kinds = (group.unready, group.unsteady, group.serving)
+    kinds = (group.not_ready, group.not_available, group.available)
     asked = [p for pods, count in zip(kinds, counts, strict=True) if count > 0 for p in pods]
     open_questions = candidates.questions(view, asked)
     if not candidates.reachable(view):
         return Step(questions=open_questions) + _ask_anybody(view, asked)
     if open_questions:
         return Step(questions=open_questions)
-    unready, unsteady, serving = counts
+    not_ready, not_available, serving = counts
     chosen = [
-        *group.unready[:unready],
-        *candidates.choose(view, group.unsteady, unsteady),
-        *candidates.choose(view, group.serving, serving),
+        *group.not_ready[:not_ready],
+        *candidates.choose(view, group.not_available, not_available),
+        *candidates.choose(view, group.available, serving),
     ]
     return Step(
         tuple(Withdraw(pod.name, pod.uid, drains.begin(view, pod, group.reason), pod.version) for pod in chosen)
@@ -100,8 +106,8 @@ def _no_slot(view: View, group: candidates.Candidates) -> tuple[Blocked, ...]:
     """Why none of the group goes, where it is not that serving pods are held back."""
     if view.snapshot.locks_missing and view.draining:
         return (Blocked(BlockedReason.ONE_AT_A_TIME, tuple(by_age(view.draining))),)
-    unproven = tuple(by_age((*group.unready, *group.unsteady)))
-    return (Blocked(BlockedReason.NO_FREE_SLOT, unproven),) if unproven else ()
+    unavailable = tuple(by_age((*group.not_ready, *group.not_available)))
+    return (Blocked(BlockedReason.NO_FREE_SLOT, unavailable),) if unavailable else ()
 
 
 def _ask_anybody(view: View, asked: list[Pod]) -> Step:
@@ -125,23 +131,23 @@ def _no_answer(view: View) -> Blocked:
 
 
 def _allowed(view: View, group: candidates.Candidates, limit: int, spare: int) -> tuple[int, int, int]:
-    """How many of the unready, the unsteady and the serving ones may go now; none is below 0."""
-    unproven = max(min(_unproven_allowed(view, group.reason), limit), 0)
-    unready = min(unproven, len(group.unready))
-    unsteady = max(min(unproven - unready, len(group.unsteady), _serving_beyond(view, group)), 0)
-    serving = min(spare, limit - unready - unsteady, len(group.serving))
+    """How many that are not Ready, not available, and available may go now; none is below 0."""
+    unavailable = max(min(_unavailable_allowed(view, group.reason), limit), 0)
+    not_ready = min(unavailable, len(group.not_ready))
+    not_available = max(min(unavailable - not_ready, len(group.not_available), _serving_beyond(view, group)), 0)
+    serving = min(spare, limit - not_ready - not_available, len(group.available))
     if group.reason is DrainReason.ROLLOUT and (view.failing or view.held):
-        unsteady = serving = 0
+        not_available = serving = 0
     if view.snapshot.locks_missing:
         rest = 1 - len(view.draining)
-        unready = min(unready, rest)
-        unsteady = min(unsteady, rest - unready)
-        serving = min(serving, rest - unready - unsteady)
-    return max(unready, 0), max(unsteady, 0), max(serving, 0)
+        not_ready = min(not_ready, rest)
+        not_available = min(not_available, rest - not_ready)
+        serving = min(serving, rest - not_ready - not_available)
+    return max(not_ready, 0), max(not_available, 0), max(serving, 0)
 
 
-def _unproven_allowed(view: View, reason: DrainReason) -> int:
-    """How many pods that nobody counts on may go at once: NotReady ones that may recover, and those that flap.
+def _unavailable_allowed(view: View, reason: DrainReason) -> int:
+    """How many pods that are not available may go at once: NotReady ones that may recover, and those that flap.
 
     Once the new revision stands they go slot by slot. Before that only as many as maxUnavailable allows, and those
     beyond what is wanted at all: else a pod of an abandoned revision would hold the place of the next one for ever.
@@ -161,5 +167,5 @@ def _serving_beyond(view: View, group: candidates.Candidates) -> int:
     One that flaps is never NotReady for long enough to be lost, nor Ready for long enough to be available. It goes as
     a NotReady pod does, but as long as it takes traffic, as many as are needed have to be left.
     """
-    serving = {p.uid for p in (*view.target_available, *group.unsteady, *group.serving)}
+    serving = {p.uid for p in (*view.target_available, *group.not_available, *group.available)}
     return len(serving) - (view.limits.replicas if _recovering_from_loss(view) else view.limits.least_serving)

@@ -10,7 +10,7 @@ from tidegate.core.state.snapshot import DrainRecord, OutcomeRecord, Pod, Readin
 from tidegate.core.state.view import View
 
 from . import samples
-from .actions import Action, DrainOrder, EndCause, MarkDrained, Redate, Restore
+from .actions import Action, DrainOrder, EndCause, MarkDrained, Restore, UpdateDrain
 
 EXPIRY_SLACK: Final = 2.0
 """Seconds after the deadline in which the pod may still report what it cut."""
@@ -51,7 +51,7 @@ def advance(view: View, pod: Pod, *, undo: bool) -> tuple[list[Action], DrainOrd
     if record is None:
         # Somebody set the label by hand: that is a wish, and gets a record like any other.
         fresh = begin(view, pod, DrainReason.MANUAL)
-        return [Redate(pod.name, pod.uid, None, fresh)], None
+        return [UpdateDrain(pod.name, pod.uid, None, fresh)], None
     ended = outcome(view, pod, record)
     if ended is not None:
         # A pod found without work may have started since; one that said it is sealed stays so.
@@ -63,8 +63,8 @@ def advance(view: View, pod: Pod, *, undo: bool) -> tuple[list[Action], DrainOrd
             return [Restore(pod.name, pod.uid, record)], None
     actions: list[Action] = []
     if not undo and record.budget != budget(view) and not _tokens_sent(view, pod, record):
-        record = _redated(view, record)
-        actions.append(Redate(pod.name, pod.uid, pod.drain, record))
+        record = _with_budget_in_force(view, record)
+        actions.append(UpdateDrain(pod.name, pod.uid, pod.drain, record))
     return actions, order(view, pod, record, undo=undo)
 
 
@@ -89,13 +89,14 @@ def order(view: View, pod: Pod, record: DrainRecord, *, undo: bool) -> DrainOrde
 
 
 def outcome(view: View, pod: Pod, record: DrainRecord) -> OutcomeRecord | None:
-    """How the drain ended and what it tells of drain times, or None while it runs."""
+    """How the drain ended and its sample of drain times, or None while it runs."""
     ended = _how(view, pod, record)
-    told = None if ended is None else samples.lasted(view, pod, record, ended.outcome)
-    if ended is None or told is None:
+    sample = None if ended is None else samples.lasted(view, pod, record, ended.outcome)
+    if ended is None or sample is None:
         return ended
-    seconds, censored = told
-    return replace(ended, drain_seconds=seconds, censored=censored, late_seconds=samples.late(view, pod, record))
+    seconds, censored = sample
+    arrival = samples.last_arrival(view, pod, record)
+    return replace(ended, drain_seconds=seconds, censored=censored, last_arrival_after_seconds=arrival)
 
 
 def _how(view: View, pod: Pod, record: DrainRecord) -> OutcomeRecord | None:
@@ -171,7 +172,7 @@ def _tokens_sent(view: View, pod: Pod, record: DrainRecord) -> bool:
     return record.deadline is not None and view.snapshot.now >= record.deadline - view.snapshot.spec.drain.flush_seconds
 
 
-def _redated(view: View, record: DrainRecord) -> DrainRecord:
+def _with_budget_in_force(view: View, record: DrainRecord) -> DrainRecord:
     limit = budget(view)
     deadline = None
     if limit is not None:

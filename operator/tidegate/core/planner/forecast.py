@@ -97,7 +97,7 @@ class _World:
             case a.Withdraw():
                 self.change(action.uid, state=names.DRAINING, drain=action.record, ready_since=None)
                 return f"withdraw {action.pod} ({action.record.reason}) and drain it"
-            case a.Redate():
+            case a.UpdateDrain():
                 self.change(action.uid, drain=action.record)
                 return f"move the deadline of {action.pod}"
             case a.Restore():

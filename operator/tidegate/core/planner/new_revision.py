@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from tidegate.api import names
 from tidegate.api.conditions import BlockedReason
 from tidegate.core.state.pods import by_age, failure
-from tidegate.core.state.snapshot import Pod
 from tidegate.core.state.view import View
 
 from . import progress
@@ -60,6 +59,6 @@ def _failing(view: View) -> Iterator[Blocked]:
     starved = by_age(view.starved)
     if starved and view.old_pods and view.limits.surge:
         yield Blocked(BlockedReason.NO_SPARE_CAPACITY, tuple(starved))
-    late: Pod | None = progress.late(view)
-    if late is not None:
-        yield Blocked(BlockedReason.PROGRESS_DEADLINE_EXCEEDED, (late,), Cause(failure(late)))
+    overdue = progress.deadline_exceeded(view)
+    if overdue is not None:
+        yield Blocked(BlockedReason.PROGRESS_DEADLINE_EXCEEDED, (overdue,), Cause(failure(overdue)))

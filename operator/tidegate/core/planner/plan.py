@@ -67,7 +67,8 @@ def plan(snapshot: Snapshot) -> Plan:
     step += replicas.reclaim(view, step.scaled)
     step += children.ensure_children(view)
     # Whatever holds back the rest says so, whether or not this pass comes to it.
-    step += Step(blocked=(*new_revision.obstacles(view), *new_revision.awaited(view), *disruption.held_back(view)))
+    step += Step(blocked=(*new_revision.obstacles(view), *new_revision.awaited(view)))
+    step += Step(blocked=disruption.held_back(view) if disruption.has_surplus(view) else ())
     # Gate 1: what cannot be made is not begun. Gate 2: counts are only trusted when nothing in this pass changes them.
     if not view.cannot_start and not step.changes_counts:
         # Gate 3: a paused rollout keeps its revisions as they are.

@@ -36,7 +36,7 @@ def remaining(view: View) -> Reason | None:
     return Reason.WAITING_FOR_REPLACEMENT if lost else Reason.SCALING_OUT
 
 
-def late(view: View) -> Pod | None:
+def deadline_exceeded(view: View) -> Pod | None:
     """The oldest overdue pod of a revision that has not stood whole yet."""
     if was_complete(view):
         return None

@@ -42,7 +42,7 @@ def lasted(view: View, pod: Pod, record: DrainRecord, kind: Outcome) -> tuple[fl
     return _seconds(busy - began), True
 
 
-def late(view: View, pod: Pod, record: DrainRecord) -> float | None:
+def last_arrival(view: View, pod: Pod, record: DrainRecord) -> float | None:
     """Seconds from the withdrawal to the last arrival, 0 if there was none after it."""
     reading = view.snapshot.readings.get(pod.uid)
     if reading is None or reading.last_arrival_seconds is None or reading.at < record.since:
@@ -62,15 +62,17 @@ def teardown(pod: Pod) -> Sample | None:
 
 def counted(view: View) -> DrainTimes | None:
     """What is known with the drains that are over; None when none is new, or none may be counted."""
-    s = view.snapshot
-    if s.drain_times_trouble:
+    snapshot = view.snapshot
+    if snapshot.drain_times_trouble:
         return None
     fresh = list(_over(view))
     if not fresh:
         return None
-    standing = frozenset(p.name for p in s.pods) | {row.name for row in s.status.pods}
-    previous = in_force(s.spec, s.drain_times, max(one.drain.at for one in fresh))
-    return s.drain_times.add(fresh, s.teardowns, previous, standing=standing).waiting(_ages(view), standing)
+    standing = frozenset(p.name for p in snapshot.pods) | {row.name for row in snapshot.status.pods}
+    previous = in_force(snapshot.spec, snapshot.drain_times, max(one.drain.at for one in fresh))
+    return snapshot.drain_times.add(fresh, snapshot.teardowns, previous, standing=standing).waiting(
+        _ages(view), standing
+    )
 
 
 def _ages(view: View) -> dict[str, Age]:
@@ -93,7 +95,7 @@ def _over(view: View) -> Iterator[Counted]:
         outcome = pod.outcome
         if outcome is not None and outcome.drain_seconds is not None and pod.name not in known:
             seconds = min(outcome.drain_seconds, LONGEST)
-            last = outcome.late_seconds
+            last = outcome.last_arrival_after_seconds
             yield Counted(
                 pod.name,
                 Sample(seconds, outcome.censored, outcome.at),

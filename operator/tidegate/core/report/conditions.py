@@ -29,6 +29,11 @@ STALLING: Final[Mapping[BlockedReason, Reason]] = {
 }
 """Reasons of `Stalled`: somebody has to act."""
 _OVERDUE: Final = {BlockedReason.BUDGET_HELD: Reason.BUDGET_HELD, BlockedReason.BUDGET_SPENT: Reason.DRAINING}
+OVERDUE: Final[Mapping[BlockedReason, Reason]] = {
+    BlockedReason.BUDGET_HELD: Reason.BUDGET_HELD,
+    BlockedReason.BUDGET_SPENT: Reason.DRAINING,
+}
+"""Reasons of `DrainOverdue`."""
 _NOT_MADE: Final = frozenset(
     (
         BlockedReason.TEMPLATE_CONFLICT,
@@ -128,12 +133,9 @@ def _further(plan: Plan) -> Iterator[Condition]:
     if unreachable is not None:
         text = blocked.stalled(view, unreachable)
         yield Condition(ConditionType.DRAIN_ENDPOINT_UNREACHABLE, True, Reason.NO_ANSWER, text)
-    for reason, told in (
-        (BlockedReason.BUDGET_HELD, Reason.BUDGET_HELD),
-        (BlockedReason.BUDGET_SPENT, Reason.DRAINING),
-    ):
-        overdue = plan.blocked_by(reason)
-        if overdue is not None:
-            yield Condition(ConditionType.DRAIN_OVERDUE, True, told, blocked.overdue(view, overdue))
+    for found in plan.blocked:
+        if found.reason in OVERDUE:
+            message = blocked.overdue(view, found)
+            yield Condition(ConditionType.DRAIN_OVERDUE, True, OVERDUE[found.reason], message)
     for notice in plan.notices:
         yield Condition(notice.type, True, notice.reason, notices.text(view, notice))

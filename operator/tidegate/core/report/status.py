@@ -37,17 +37,17 @@ KEPT_OUTCOMES: Final = 10
 def status(plan: Plan) -> LLMServiceStatus:
     """The whole status; what is not known is absent."""
     view = plan.view
-    s = view.snapshot
+    snapshot = view.snapshot
     found = conditions.conditions(plan)
     fresh = new_outcomes(view)
-    rollout = _rollout(view, fresh) or s.status.rollout
-    target = view.target.name if view.target is not None else s.status.target_revision
+    rollout = _rollout(view, fresh) or snapshot.status.rollout
+    target = view.target.name if view.target is not None else snapshot.status.target_revision
     return LLMServiceStatus(
-        observed_generation=s.generation,
+        observed_generation=snapshot.generation,
         phase=_phase(plan, found, rollout),
         message=conditions.worst(found),
         replicas=sum(p.state == names.SERVING for p in view.alive),
-        selector=f"{names.SERVICE}={s.name},{names.STATE} notin ({names.DRAINING},{names.DRAINED})",
+        selector=f"{names.SERVICE}={snapshot.name},{names.STATE} notin ({names.DRAINING},{names.DRAINED})",
         serving=len(view.serving),
         updated=sum(p.state == names.SERVING and p.ready for p in view.target_pods),
         draining=len(view.draining),
@@ -55,22 +55,22 @@ def status(plan: Plan) -> LLMServiceStatus:
         revisions=_revisions(view),
         pods=(*_draining_pods(view), *_third_party_drains(plan)),
         grace_period=_grace(view),
-        drain_times=_drain_times(s),
+        drain_times=_drain_times(snapshot),
         rollout=rollout if target is not None else None,
-        outcomes=(*s.status.outcomes, *(_outcome(pod, ended) for pod, ended in fresh))[-KEPT_OUTCOMES:],
-        conditions=tuple(_condition(c, s) for c in found),
+        outcomes=(*snapshot.status.outcomes, *(_outcome(pod, ended) for pod, ended in fresh))[-KEPT_OUTCOMES:],
+        conditions=tuple(_condition(c, snapshot) for c in found),
     )
 
 
-def _condition(c: conditions.Condition, s: Snapshot) -> Condition:
+def _condition(c: conditions.Condition, snapshot: Snapshot) -> Condition:
     value = ConditionStatus.TRUE if c.true else ConditionStatus.FALSE
-    before = s.status.condition(c.type)
+    before = snapshot.status.condition(c.type)
     same = before is not None and before.status is value
     return Condition(
         type=c.type,
         status=value,
-        observed_generation=s.generation,
-        last_transition_time=before.last_transition_time if before is not None and same else times.short(s.now),
+        observed_generation=snapshot.generation,
+        last_transition_time=before.last_transition_time if before is not None and same else times.short(snapshot.now),
         reason=c.reason,
         message=c.message,
     )
@@ -167,11 +167,11 @@ def _grace(view: View) -> GracePeriod:
     return GracePeriod(seconds=view.grace.seconds, terms=tuple(rows))
 
 
-def _drain_times(s: Snapshot) -> DrainTimesStatus | None:
+def _drain_times(snapshot: Snapshot) -> DrainTimesStatus | None:
     """Whole seconds, rounded up: nobody shall plan with less than was measured."""
-    if not s.drain_times.samples.n:
+    if not snapshot.drain_times.samples.n:
         return None
-    known = drains_estimate(s.spec, s.drain_times)
+    known = drains_estimate(snapshot.spec, snapshot.drain_times)
 
     def whole(seconds: float | None) -> int | None:
         return None if seconds is None else math.ceil(seconds)
@@ -239,32 +239,32 @@ def _gone(now: float, since: float, kind: Outcome, reason: DrainReason) -> Outco
 
 def _rollout(view: View, fresh: list[tuple[str, OutcomeRecord]]) -> RolloutStatus | None:
     """The rollout to the target; what is over stays as it was told."""
-    s, target = view.snapshot, view.target
+    snapshot, target = view.snapshot, view.target
     if target is None:
         return None
-    before = s.status.rollout
-    if before is None or s.status.target_revision != target.name or before.started_at is None:
-        begun = s.now if s.status.target_revision else target.created
+    before = snapshot.status.rollout
+    if before is None or snapshot.status.target_revision != target.name or before.started_at is None:
+        begun = snapshot.now if snapshot.status.target_revision else target.created
         before = RolloutStatus(started_at=times.text(begun))
     if before.finished_at is not None:
         return before
     counted = [o for _, o in fresh if o.reason == DrainReason.ROLLOUT]
-    waits = [max(o.seconds - s.spec.drain.propagation_seconds, 0.0) for o in counted]
-    past = s.status.rollout.start_seconds if s.status.rollout is not None else None
+    waits = [max(o.seconds - snapshot.spec.drain.propagation_seconds, 0.0) for o in counted]
+    past = snapshot.status.rollout.start_seconds if snapshot.status.rollout is not None else None
     start = round(_start_seconds(view) or before.start_seconds or 0.0, 1)
     drained = bound.Drained(
         before.drained + len(counted),
         round(before.drain_seconds + sum(waits), 1),
         round(max([before.longest_drain_seconds, *waits]), 1),
     )
-    least, propagation = s.spec.rollout.min_ready_seconds, s.spec.drain.propagation_seconds
+    least, propagation = snapshot.spec.rollout.min_ready_seconds, snapshot.spec.drain.propagation_seconds
     finished = _complete(view)
     known = start or past
     likely, upper = (None, None) if finished else _eta(eta.of_rollout(view, known + least if known else None))
     return RolloutStatus(
         started_at=before.started_at,
-        finished_at=times.text(s.now) if finished else None,
-        seconds=round(s.now - (times.parse(before.started_at) or s.now)) if finished else None,
+        finished_at=times.text(snapshot.now) if finished else None,
+        seconds=round(snapshot.now - (times.parse(before.started_at) or snapshot.now)) if finished else None,
         bound_seconds=round(bound.rollout_bound(start + least, propagation, drained, view.limits.slots)),
         eta_seconds=likely,
         eta_upper_seconds=upper,

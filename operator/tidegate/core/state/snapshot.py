@@ -46,7 +46,7 @@ class OutcomeRecord:
     place."""
     censored: bool = False
     """Whether they lasted at least so long: they were cut, or nobody saw the last one end."""
-    late_seconds: float | None = None
+    last_arrival_after_seconds: float | None = None
     """Time from the withdrawal to the last request that still arrived, 0 if none did; None where nobody can tell."""
 
 
@@ -170,7 +170,6 @@ class Reading:
     oldest_seconds: float | None = None
     oldest_cut_seconds: float | None = None
     """Age of the oldest request when requests were cut; ours, the contract does not say it."""
-    ages_seconds: tuple[float, ...] = ()
     sequence: int = 0
     last_arrival_seconds: float | None = None
     """Age of the last arrival, infinite if there was none; None when the endpoint does not tell."""

@@ -73,11 +73,11 @@ class View:
     def occupied(self, deployment: Deployment) -> int:
         """Pods that this Deployment has or is about to have: asked for and not there counts, so does not yet gone.
 
-        A drained pod that is paid for stands beside the replicas: those are pods that may not have been seen yet.
+        A drained pod that the replicas were lowered for stands beside them: those may be pods not seen yet.
         """
         mine = self.pods_of(deployment)
-        paid = sum(p.state == names.DRAINED and p.uid in deployment.released for p in mine)
-        return max(deployment.replicas + paid, len(mine))
+        released = sum(p.state == names.DRAINED and p.uid in deployment.released for p in mine)
+        return max(deployment.replicas + released, len(mine))
 
     @cached_property
     def total(self) -> int:
