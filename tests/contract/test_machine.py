@@ -446,6 +446,45 @@ def test_a_stalled_stream_holds_no_prestop_and_is_told_to_when_it_is_stalled() -
     assert contract.prestop_over(20)
 
 
+def test_who_had_a_token_and_does_not_read_it_is_cut_at_the_seal_and_gets_no_second_one() -> None:
+    contract = serving()
+    arrive(contract, "a", 0)
+    contract.post(DrainRequest("d", remaining=18, flush=10, stalled_after=12), 0)
+    assert contract.advance(8).tokens == ("a",)
+    end = contract.advance(12)
+    assert (end.sealed, end.tokens, end.abort, contract.cut) == (True, (), ("a",), 1)
+
+
+def test_who_does_not_read_a_whole_answer_is_cut_at_the_seal_since_no_token_can_reach_it() -> None:
+    contract = serving()
+    arrive(contract, "a", 0)
+    assert contract.generated("a")
+    contract.post(DrainRequest("d", stalled_after=12), 0)
+    end = contract.advance(12)
+    assert (end.sealed, end.tokens, end.abort, contract.cut) == (True, (), ("a",), 1)
+
+
+def test_prestop_says_when_the_grace_is_nearly_over() -> None:
+    contract = serving()
+    arrive(contract, "a", 0, begun=False)
+    contract.prestop(0)
+    moments, now = [], 0.0
+    while (at := contract.next_at(now)) is not None:
+        now = at
+        moments.append(now)
+    # The end of the quiet time and of propagation, the tokens, preStop's return, the kubelet's kill.
+    assert moments == [2, 5, 25, 29, 30]
+
+
+def test_the_numbers_of_an_undone_drain_are_undone_with_it() -> None:
+    contract = serving()
+    contract.post(DrainRequest("a", propagation=50, flush=0), 0)
+    contract.undrain("a")
+    contract.sigterm(10)
+    assert not contract.advance(14.9).sealed
+    assert contract.advance(15).sealed
+
+
 def test_an_answer_that_does_not_stream_is_never_stalled() -> None:
     contract = serving()
     contract.arrive("whole", 0, streaming=False)

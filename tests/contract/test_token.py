@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tidegate.contract import token
 from tidegate.contract.token import Shutdown, sign, verify
 
 KEY, AT = b"drain-key", 1_800_000_000.9
@@ -47,7 +48,7 @@ def other_payload() -> str:
 
 
 @pytest.mark.parametrize(
-    "token",
+    "text",
     [
         "",
         "tgr1",
@@ -61,9 +62,18 @@ def other_payload() -> str:
         other_payload(),
     ],
 )
-def test_what_this_service_has_not_signed_is_refused(token: str) -> None:
+def test_what_this_service_has_not_signed_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a resume token"):
-        verify([KEY], token)
+        verify([KEY], text)
+
+
+def test_another_version_s_token_is_refused_though_it_is_signed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as older:
+        older.setattr(token, "VERSION", "tgr0")
+        old = signed()
+        assert verify([KEY], old)["id"] == "req-1"
+    with pytest.raises(ValueError, match="not a resume token"):
+        verify([KEY], old)
 
 
 @pytest.mark.parametrize("keys", [[], [b"other"]])
