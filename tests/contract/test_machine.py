@@ -423,18 +423,18 @@ def test_withdrawn_since_what_post_says_or_since_the_first_call_that_stops_the_c
 def test_the_kubelet_kills_at_the_end_of_the_grace_whatever_the_drain_s_own_deadline() -> None:
     contract = serving()
     contract.post(DrainRequest("d", remaining=7), 0)
-    assert (contract.killed_at, contract.going) == (None, False)
+    assert (contract.killed_at, contract.stopping) == (None, False)
     contract.prestop(2)
     contract.sigterm(4)
-    assert (contract.deadline, contract.killed_at, contract.going) == (7, 32, True)
+    assert (contract.deadline, contract.killed_at, contract.stopping) == (7, 32, True)
 
 
 def test_a_sealed_process_is_going() -> None:
     contract = serving()
     contract.post(DrainRequest("d", propagation=0, quiet=0), 0)
-    assert not contract.going
+    assert not contract.stopping
     contract.advance(0)
-    assert contract.going
+    assert contract.stopping
 
 
 def test_a_stalled_stream_holds_no_prestop_and_is_told_to_when_it_is_stalled() -> None:

@@ -92,7 +92,7 @@ class Process(RuleBasedStateMachine):
     @rule(drain_id=st.sampled_from("ab"))
     def undrain(self, drain_id: str) -> None:
         contract = self.contract
-        allowed = contract.drain_id == drain_id and not contract.going
+        allowed = contract.drain_id == drain_id and not contract.stopping
         try:
             contract.undrain(drain_id)
         except DrainConflictError:

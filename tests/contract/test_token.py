@@ -25,8 +25,10 @@ def test_the_error_comes_first_with_the_fields_in_it_and_beside_it() -> None:
     assert document == TOKEN.fields() == FIELDS
     assert error == TOKEN.error()
     assert error == FIELDS | {
-        "message": "the server stops before the answer is whole", "code": "server_shutdown", "param": None,
-    }  # fmt: skip
+        "message": "the server is shutting down before the response is complete",
+        "code": "server_shutdown",
+        "param": None,
+    }
 
 
 def test_as_an_event_of_its_own_the_token_is_the_bare_object() -> None:

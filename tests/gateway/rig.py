@@ -45,7 +45,7 @@ class Front:
         return await call(self.admin, method, path, body, {"Tidegate-Key": key} if key else {})
 
     def state(self) -> dict[str, object]:
-        return self.gateway.drain.answer()
+        return self.gateway.drain.snapshot()
 
     async def until(self, condition: Callable[[], object]) -> None:
         """Wait until it holds; a test that waits in vain fails."""

@@ -148,7 +148,7 @@ async def test_wrong_options_are_one_sentence_that_names_them(tmp_path: Path) ->
             f'[{{"pathPrefix": "/", "timeouts": {{"idleSeconds": 1{"0" * 400}}}}}]',
             "--routes[0].timeouts",
         ),
-        ("TIDEGATE_WARMUP_BODY", "{}", "--warmup-body: nothing is asked without --warmup-path"),
+        ("TIDEGATE_WARMUP_BODY", "{}", "--warmup-body: requires --warmup-path"),
         ("TIDEGATE_UPSTREAM", "::1:80", "--upstream"),
         ("TIDEGATE_UPSTREAM", ":8000", "--upstream"),
         ("TIDEGATE_UPSTREAM", "127.0.0.1:0", "--upstream"),

@@ -8,10 +8,10 @@ import sys
 from tidegate.gateway.options import OptionError, add_arguments, read
 
 EPILOG = """\
-Each option is read from the environment too; the command line wins. TIDEGATE_PRESTOP_KEY, a key that is good for
-GET /drain/prestop alone, is read from the environment only. Routes are a JSON list; the longest prefix counts:
+Each option can also be set in the environment; the command line takes precedence. TIDEGATE_PRESTOP_KEY, a key for
+GET /drain/prestop only, is read from the environment only. Routes are a JSON list; the longest prefix applies:
   [{"pathPrefix": "/v1/embeddings", "timeouts": {"connectSeconds": 1, "idleSeconds": 5, "totalSeconds": 30}}]
-Beside any OpenAI-compatible server:
+In front of any OpenAI-compatible server:
   tidegate gateway --listen :8080 --upstream 127.0.0.1:8000 --key-dir ./keys
 """
 
@@ -30,7 +30,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run until SIGTERM; 2 with one sentence when an option does not fit."""
+    """Run until SIGTERM; 2 with one sentence if an option is invalid."""
     try:
         options = read(args)
     except OptionError as error:

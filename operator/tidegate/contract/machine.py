@@ -59,8 +59,8 @@ class DrainContract:
         return self.reason or STOPPED
 
     @property
-    def going(self) -> bool:
-        """Whether the serving container or this process is being stopped, or what they had to do is over."""
+    def stopping(self) -> bool:
+        """Whether the serving container or this process is being stopped, or the drain is over."""
         return self._sealed or self.prestopped or self.terminating
 
     @property

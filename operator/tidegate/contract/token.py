@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 VERSION = "tgr1"
 _PURPOSE = b"tidegate resume token v1"
-_MESSAGE = "the server stops before the answer is whole"
+_MESSAGE = "the server is shutting down before the response is complete"
 
 
 @dataclass(frozen=True, slots=True)

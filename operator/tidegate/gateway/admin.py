@@ -19,13 +19,13 @@ from tidegate.gateway.metrics import CONTENT_TYPE
 
 MAX_BODY_BYTES = 64 * 1024
 OTHER_SECONDS = 5.0
-"""For the serving container's preStop to follow that of another: the kubelet calls those of a pod all at once."""
+"""How long the serving container's preStop hook may come after another one's: the kubelet calls all hooks at once."""
 CALL_SECONDS = 10.0
-"""For a caller to send a whole request, from the opening of its connection or the end of the last one."""
+"""How long a caller may take to send a request, from the start of its connection or the end of the last request."""
 JSON = "application/json"
 
 
-class _Gone(Exception):
+class _CallerGone(Exception):
     """The caller has closed its connection."""
 
 
@@ -55,7 +55,7 @@ class Reply:
 
 
 class Admin:
-    """Answers calls. Nothing here is work or an arrival."""
+    """Answers calls. None of them counts as a request or an arrival."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -76,7 +76,7 @@ class Admin:
     async def listen(self) -> int:
         """Open the port; returns its number. Raises OSError."""
         admin = self._gateway.options.admin
-        self._server = await asyncio.start_server(self._converse, admin.host or None, admin.port, limit=MAX_HEAD_BYTES)
+        self._server = await asyncio.start_server(self._serve, admin.host or None, admin.port, limit=MAX_HEAD_BYTES)
         return int(self._server.sockets[0].getsockname()[1])
 
     def close(self) -> None:
@@ -84,9 +84,9 @@ class Admin:
         if self._server is not None:
             self._server.close()
 
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(
-            ConnectionError, TimeoutError, asyncio.IncompleteReadError, _Gone, asyncio.CancelledError
+            ConnectionError, TimeoutError, asyncio.IncompleteReadError, _CallerGone, asyncio.CancelledError
         ):
             while True:
                 bodiless = False
@@ -141,14 +141,14 @@ class Admin:
         except InvalidDrainError as error:
             return Reply.error(400, str(error))
         self._drain.post(drain)
-        return Reply.json(202, self._drain.answer())
+        return Reply.json(202, self._drain.snapshot())
 
     async def _delete(self, call: Call) -> Reply:
         try:
             self._drain.undrain(call.query.get("id"))
         except DrainConflictError as error:
-            return Reply.error(409, str(error), **self._drain.answer())
-        return Reply.json(200, self._drain.answer())
+            return Reply.error(409, str(error), **self._drain.snapshot())
+        return Reply.json(200, self._drain.snapshot())
 
     async def _get(self, call: Call) -> Reply:
         try:
@@ -157,32 +157,32 @@ class Admin:
         except ValueError as error:
             return Reply.error(400, f"wait or since: {error}")
         contract = self._drain.contract
-        await self._until(call, lambda: contract.sequence > since or contract.state is State.SEALED, wait)
-        return Reply.json(200, self._drain.answer())
+        await self._wait_until(call, lambda: contract.sequence > since or contract.state is State.SEALED, wait)
+        return Reply.json(200, self._drain.snapshot())
 
     async def _prestop(self, call: Call) -> Reply:
-        """The hook of the serving container, and with `container=other` that of any other one.
+        """The preStop hook of the serving container; with `container=other` that of any other container.
 
-        That of another withdraws nothing. When the pod goes, the kubelet calls the hooks of all its containers, and
-        this one answers when the serving container's may go. If that is not called, the kubelet restarts the other
-        container alone: the engine lives, and nothing would ever take a withdrawal back.
+        The latter does not withdraw the pod. When the pod is deleted, the kubelet calls the hooks of all containers,
+        and this one returns together with the serving container's. If the serving container's hook is not called, the
+        kubelet restarts the other container alone: the engine lives on, and nothing would undo a withdrawal.
         """
         contract = self._drain.contract
         container = call.query.get("container")
         if container is None:
             self._drain.prestop()
         elif container == "other":
-            await self._until(call, lambda: contract.going, OTHER_SECONDS)
+            await self._wait_until(call, lambda: contract.stopping, OTHER_SECONDS)
         else:
             return Reply.error(400, "container must be other, or absent for the serving container")
-        await self._until(call, lambda: not contract.going or self._drain.prestop_over(), None)
-        return Reply.json(200, self._drain.answer())
+        await self._wait_until(call, lambda: not contract.stopping or self._drain.prestop_over(), None)
+        return Reply.json(200, self._drain.snapshot())
 
-    async def _until(self, call: Call, condition: Callable[[], bool], seconds: float | None) -> None:
-        """Wait for the condition, at most `seconds`; raises _Gone when the caller does not stay."""
+    async def _wait_until(self, call: Call, condition: Callable[[], bool], seconds: float | None) -> None:
+        """Wait for the condition, at most `seconds`. Raises _CallerGone when the caller disconnects."""
         if condition() or seconds == 0:
             return
-        # A caller that waits sends nothing more: whatever its socket brings is its end.
+        # A waiting caller sends nothing more: whatever arrives on its socket means that it has left.
         gone = asyncio.ensure_future(call.reader.read(1))
         try:
             async with asyncio.timeout(seconds):
@@ -193,12 +193,12 @@ class Admin:
                     finally:
                         wake.cancel()
                     if gone.done():
-                        raise _Gone
+                        raise _CallerGone
         except TimeoutError:
             pass
         finally:
             gone.cancel()
-            # Until it has ended it holds the reader, and the next call on this connection could not be read.
+            # It holds the reader until it has ended; the next call on this connection could not be read before.
             await asyncio.wait((gone,))
 
     async def _readyz(self, _call: Call) -> Reply:
@@ -209,5 +209,5 @@ class Admin:
         return Reply.json(200, {"state": self._drain.contract.state.value})
 
     async def _metrics(self, _call: Call) -> Reply:
-        page = self._gateway.metrics.render(self._drain.answer(), self._drain.contract.ever_cut)
+        page = self._gateway.metrics.render(self._drain.snapshot(), self._drain.contract.ever_cut)
         return Reply(200, page, (("Content-Type", CONTENT_TYPE),))

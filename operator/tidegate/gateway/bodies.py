@@ -1,4 +1,4 @@
-"""Response bodies on their way: the bytes to send on, and what must be known of them."""
+"""Response bodies in transit: the bytes to forward, and what the gateway must know about them."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ MAX_HELD_BYTES = 1024 * 1024
 
 
 class Body(Protocol):
-    """One response body. `done`: all of it has come."""
+    """One response body. `done`: all of it has arrived."""
 
     done: bool
     produced: bool
-    """Whether the last piece held output of the engine, and not only a comment."""
+    """Whether the last piece contained output of the engine, and not only a comment."""
 
     def feed(self, data: bytes) -> bytes:
-        """Take a piece from the engine; returns what goes to the client now. Raises FramingError."""
+        """Take a piece from the engine; returns what to send to the client now. Raises FramingError."""
 
     def eof(self) -> bool:
-        """The engine has closed; whether that is the body's proper end."""
+        """The engine has closed the connection; returns whether that is the proper end of the body."""
 
 
 class Opaque:
-    """Any body that nothing can be written into: it is passed on as it comes."""
+    """Any body that nothing can be inserted into; it is forwarded as it arrives."""
 
     intercepted = False
 
@@ -51,9 +51,9 @@ class Opaque:
 class Events:
     """A stream of server-sent events.
 
-    What the client has always ends with a whole event in a whole chunk, so that something can be written into the
-    stream at any moment. Where the engine's pieces end so by themselves, which is nearly always, they go on as they
-    are; else the unfinished event is held back until its end has come, and the chunks around it are framed anew.
+    What the client has received always ends with a complete event in a complete chunk, so that an event can be inserted
+    at any moment. The engine's pieces nearly always end that way, and are forwarded as they are. Otherwise the
+    incomplete event is held back until the rest of it arrives, and its chunks are framed anew.
     """
 
     def __init__(self, length: int, form: StreamForm) -> None:
@@ -61,16 +61,16 @@ class Events:
         self.produced = False
         self.reader = Reader(form)
         self.intercepted = False
-        """Whether it was stopped before an end by which the engine hides that the answer is not whole."""
+        """Whether the stream was stopped before an end that would hide that the response is truncated."""
         self._intercept = False
         self._chunks = Chunks() if length == CHUNKED else None
         self._held = b""
-        self._torn = False
+        self._event_split = False
 
     def feed(self, data: bytes) -> bytes:
         chunks = self._chunks
         if chunks is None:
-            return self._slowly(data)
+            return self._reframe(data)
         whole = not self._held and chunks.between
         spans = chunks.feed(data)
         if chunks.excess:
@@ -82,11 +82,11 @@ class Events:
                 payload = data[start:end]
             else:
                 payload = b"".join([data[start:end] for start, end in spans])
-            if payload.endswith(END_OF_EVENT) and not (self._intercept and self._suspicious(payload)):
+            if payload.endswith(END_OF_EVENT) and not (self._intercept and self._may_end_silently(payload)):
                 self.produced = self.reader.read(payload)
                 return data
-            return self._slowly(payload)
-        return self._slowly(b"".join([data[start:end] for start, end in spans]))
+            return self._reframe(payload)
+        return self._reframe(b"".join([data[start:end] for start, end in spans]))
 
     def eof(self) -> bool:
         self.done = self._chunks is None
@@ -94,37 +94,37 @@ class Events:
         return self.done
 
     def drain_changed(self, draining: bool) -> None:
-        """While draining, look for an end by which the engine hides that the answer is not whole."""
+        """While draining, look for an end of the engine that would hide that the response is truncated."""
         self._intercept = draining
 
     def insert(self, payload: bytes) -> bytes:
-        """What writes `payload`, whole events, into the stream at this moment."""
-        if self._torn:
-            self._torn, payload = False, b"\n\n" + payload
+        """The bytes that insert `payload`, complete events, into the stream now."""
+        if self._event_split:
+            self._event_split, payload = False, b"\n\n" + payload
         return payload if self._chunks is None else chunk(payload)
 
     def end(self, payload: bytes) -> bytes:
-        """What ends the stream now, in good form, with `payload` as its last events."""
+        """The bytes that end the stream properly now, with `payload` as its last events."""
         return self.insert(payload) + (b"" if self._chunks is None else LAST_CHUNK)
 
     def rest(self) -> bytes:
-        """What was held back when a body that ends with its connection has ended."""
+        """What was held back of a body that ends with its connection, once it has ended."""
         held, self._held = self._held, b""
         return held
 
-    def _suspicious(self, payload: bytes) -> bool:
-        return self.done or self.reader.before_hidden_end(payload) is not None
+    def _may_end_silently(self, payload: bytes) -> bool:
+        return self.done or self.reader.find_silent_end(payload) is not None
 
-    def _slowly(self, payload: bytes) -> bytes:
-        """Send the events that are whole, hold the rest, frame anew."""
+    def _reframe(self, payload: bytes) -> bytes:
+        """Send the complete events in new chunks and hold back the rest."""
         held = self._held + payload
         end = len(held) if self.done else last_end(held)
         if not end and len(held) > MAX_HELD_BYTES:
-            # No event of an engine is as long: rather a torn event than a stream that stands still.
-            end, self._torn = len(held), True
+            # No engine sends such a long event. Better to split it than to stall the stream.
+            end, self._event_split = len(held), True
         events, self._held = held[:end], held[end:]
         if self._intercept:
-            kept = self.reader.before_hidden_end(events)
+            kept = self.reader.find_silent_end(events)
             if kept is not None:
                 self.intercepted = True
                 events, self._held = events[:kept], b""
@@ -138,7 +138,7 @@ class Events:
 
 
 def body_of(head: ResponseHead, form: StreamForm = CHAT_STREAM) -> Opaque | Events:
-    """The reader for the body that follows `head`; `form`: that of the API which was asked."""
+    """The reader for the body that follows `head`; `form`: the stream format of the API that was called."""
     if head.events and head.length in (CHUNKED, UNTIL_CLOSE):
         return Events(head.length, form)
     return Opaque(head.length)

@@ -1,4 +1,4 @@
-"""The client's connection, as seen by the request that is under way on it."""
+"""The client's connection as its current request sees it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import Protocol
 
 
 class Client(Protocol):
-    """`ClientConnection` implements it; whatever answers a request needs no more than this."""
+    """Implemented by `ClientConnection`; the parts that answer a request use nothing else of it."""
 
     @property
     def paused(self) -> bool:
-        """Whether the client's socket takes no more at the moment."""
+        """Whether the client's socket is full at the moment."""
 
     @property
     def held(self) -> bool:
-        """Whether the client is not read from at the moment."""
+        """Whether reading from the client is paused at the moment."""
 
     @property
     def last(self) -> bool:
@@ -29,10 +29,10 @@ class Client(Protocol):
     def write_eof(self) -> None: ...
 
     def hold_reading(self, hold: bool) -> None:
-        """Stop reading from the client while the engine takes no more, or read on."""
+        """Pause reading from the client because the engine is full, or resume."""
 
     def switched(self) -> None:
-        """The protocol is another one from now on: what the client sends is no HTTP request."""
+        """The protocol has switched: what the client sends from now on is not HTTP."""
 
     def exchange_over(self, *, close: bool) -> None:
         """The response has been sent; go on with the next request, or close."""

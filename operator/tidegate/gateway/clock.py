@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Handed to the gateway when it is made; the default is the machine's own clock.
+    """Passed to the gateway at its construction; the default is the machine's own clock.
 
-    `monotonic`: seconds since some moment, never going back; at the same pace as the event loop's timers.
+    `monotonic`: seconds since an arbitrary moment, never decreasing; advances with the event loop's timers.
     `wall`: Unix seconds.
     """
 

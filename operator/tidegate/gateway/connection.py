@@ -1,4 +1,4 @@
-"""One client's connection: requests are read one at a time, and answered in their order."""
+"""A client's connection: requests are read one at a time and answered in order."""
 
 from __future__ import annotations
 
@@ -23,38 +23,38 @@ HEAD_SECONDS = 10.0
 IDLE_SECONDS = 75.0
 """How long a connection without a request is kept."""
 LINGER_SECONDS = 1.0
-"""Silence between our FIN and the close: closing over unread bytes sends a reset, which can overtake the answer."""
+"""Silence between our FIN and the close. Closing with unread bytes sends a reset, which can overtake the response."""
 MAX_LINGER_SECONDS = 30.0
-"""How long a client may go on with an upload that is answered already."""
+"""How long a client may continue an upload that has been answered already."""
 SEND_BUFFER_BYTES = 64 * 1024
 MAX_AHEAD_BYTES = 64 * 1024
 
 
-class Door(Protocol):
-    """The gateway as a connection sees it."""
+class Server(Protocol):
+    """The gateway as its connections see it."""
 
     def opened(self, connection: ClientConnection) -> None: ...
 
     def closed(self, connection: ClientConnection) -> None: ...
 
     def admit(self, client: ClientConnection, head: RequestHead) -> Exchange | None:
-        """Let a request in; None: it has been answered, and its connection is to be closed."""
+        """Admit a request; None: it has been answered, and the connection must be closed."""
 
 
 class ClientConnection(asyncio.BufferedProtocol):
-    """Reads requests, and hands the bytes of their bodies to the exchange that is under way.
+    """Reads requests and passes the bytes of their bodies to the current exchange.
 
-    It is the `client.Client` of that exchange.
+    Implements `client.Client` for that exchange.
     """
 
     _reading: Reading
 
-    def __init__(self, door: Door, metrics: Metrics, clock: Clock) -> None:
+    def __init__(self, server: Server, metrics: Metrics, clock: Clock) -> None:
         self.paused = False
-        """Whether the client does not take what is sent."""
+        """Whether the client's socket is full."""
         self.eof = False
         self.sent = 0
-        self._door = door
+        self._server = server
         self._metrics = metrics
         self._clock = clock
         self._transport: asyncio.Transport | None = None
@@ -73,11 +73,11 @@ class ClientConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are no subclasses of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
-        # A request is over when the kernel has its last byte: no buffer of our own, and a small one of the kernel's.
+        # A request ends when the kernel has its last byte: no buffer of our own, and a small one in the kernel.
         self._transport.set_write_buffer_limits(high=0)
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         self._reading = Reading(self._transport, self.abort)
-        self._door.opened(self)
+        self._server.opened(self)
         self._await(IDLE_SECONDS, self.close)
 
     def get_buffer(self, _sizehint: int) -> memoryview:
@@ -114,7 +114,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._cancel_timer()
         self._reading.end()
         self._closing = True
-        self._door.closed(self)
+        self._server.closed(self)
         if self._exchange is not None:
             self._exchange.client_gone()
 
@@ -132,7 +132,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     @property
     def held(self) -> bool:
-        """Whether we do not read from the client at the moment."""
+        """Whether reading from the client is paused."""
         return self._reading.held
 
     def write(self, data: bytes) -> None:
@@ -146,7 +146,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._transport.write_eof()
 
     def hold_reading(self, hold: bool) -> None:
-        """Stop reading while the engine does not take the request's body."""
+        """Pause reading while the engine does not take the request's body."""
         if hold:
             self._reading.hold("engine")
         elif self.held:
@@ -155,7 +155,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._exchange.client_read_again()
 
     def switched(self) -> None:
-        """The protocol is another one from now on: what comes is no request."""
+        """The protocol has switched: what arrives from now on is not a request."""
         self._switched = True
         data = self._input.take()
         self._reading.release("ahead")
@@ -163,7 +163,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._exchange.client_data(data)
 
     def exchange_over(self, *, close: bool) -> None:
-        """The response has gone; go on with the next request, or end."""
+        """The response has been sent: continue with the next request, or close."""
         self._exchange = None
         if close or self._closing or self.last or self._body is not None:
             self.close()
@@ -175,16 +175,16 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     @property
     def last(self) -> bool:
-        """Whether no other request can come: the client has closed its half, and nothing behind this one is here."""
+        """Whether no other request can follow: the client has closed its half, and nothing more has been received."""
         return self.eof and not self._input
 
     @property
     def idle(self) -> bool:
-        """Whether nothing of a request has come that is not answered."""
+        """Whether no byte of an unanswered request has arrived."""
         return self._exchange is None and not self._input and not self._closing
 
     def close(self) -> None:
-        """Send what there is, then FIN, and wait a moment for the client's own."""
+        """Send what is left, then FIN, and wait a moment for the client's FIN."""
         if self._closing or self._transport is None:
             return
         self._closing = True
@@ -207,7 +207,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     # -- requests
 
     def _next(self) -> None:
-        """Begin with the next request if its head is here."""
+        """Start the next request if its head has arrived."""
         try:
             head = self._input.next_head()
             if head is None and not self.eof:
@@ -229,10 +229,10 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._await(HEAD_SECONDS, self._too_slow)
 
     def _too_slow(self) -> None:
-        self._refuse(408, f"the head of the request did not come within {HEAD_SECONDS:g} s")
+        self._refuse(408, f"the head of the request did not arrive within {HEAD_SECONDS:g} s")
 
     def _begin(self, head: RequestHead) -> None:
-        exchange = self._door.admit(self, head)
+        exchange = self._server.admit(self, head)
         if exchange is None:
             self.close()
             return
@@ -243,7 +243,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._body is not None and self._input:
             self._take_body(self._input.take())
         if self.eof and self._exchange is not None:
-            # It came behind this request, while an earlier one was under way.
+            # It arrived after this request, while an earlier one was in progress.
             self._exchange.client_eof()
 
     def _take_body(self, data: bytes) -> None:
@@ -274,10 +274,10 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._exchange.bad_request(message)
 
     def _refuse(self, status: int, message: str) -> None:
-        """Answer what cannot be served; nothing behind it can be trusted to begin where it seems to."""
+        """Refuse what cannot be served, and close: the start of a next request could not be trusted."""
         self._metrics.request_invalid()
         self._input.take()
-        # Without a head nobody knows whose client it is.
+        # Without a head the client's API is unknown.
         body = Dialect.CHAT.body(failures.bad_request(status, message))
         self.write(failures.response(status, body, close=True))
         self.close()

@@ -1,7 +1,7 @@
-"""How each API tells a client of trouble, and how its streams look: OpenAI's, its Responses, and Anthropic's Messages.
+"""The error and stream formats of each API: OpenAI's, OpenAI Responses and Anthropic Messages.
 
-A client library raises its own error only for trouble in its own API's form. The forms are those of the APIs' public
-references; that the openai and anthropic packages raise for them is said in docs/reference/gateway.md.
+A client library raises its own error type only for errors in its own API's format. The formats are those of the APIs'
+public references; docs/reference/gateway.md says which client packages were seen to raise for them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import re
 from enum import Enum
 
-from tidegate.gateway.failures import Trouble
+from tidegate.gateway.failures import ErrorReply
 from tidegate.gateway.sse import CHAT_STREAM, MESSAGES_STREAM, RESPONSES_STREAM, StreamForm
 
 DONE = b"data: [DONE]\n\n"
@@ -19,7 +19,7 @@ _ANTHROPIC_TYPES = {400: "invalid_request_error", 503: "overloaded_error", 504: 
 
 
 class Dialect(Enum):
-    """One API, known by the path of the request; everything that is neither of the other two is spoken to as `CHAT`."""
+    """One API, recognized by the path of the request; `CHAT` for everything that is neither of the other two."""
 
     CHAT = CHAT_STREAM
     RESPONSES = RESPONSES_STREAM
@@ -29,42 +29,42 @@ class Dialect(Enum):
     def stream(self) -> StreamForm:
         return self.value
 
-    def body(self, trouble: Trouble) -> bytes:
-        """The JSON of a whole response."""
-        return json.dumps(self._messages(trouble) if self is Dialect.MESSAGES else _openai(trouble)).encode()
+    def body(self, reply: ErrorReply) -> bytes:
+        """The JSON body of a response."""
+        return json.dumps(self._messages(reply) if self is Dialect.MESSAGES else _openai(reply)).encode()
 
-    def events(self, trouble: Trouble, sequence: int) -> bytes:
-        """What ends a stream; `sequence` is the number of its next event, where the API counts them."""
+    def events(self, reply: ErrorReply, sequence: int) -> bytes:
+        """The events that end a stream; `sequence` is the number of the next event, where the API numbers them."""
         if self is Dialect.CHAT:
-            return b"data: " + self.body(trouble) + b"\n\n" + DONE
-        document = self._messages(trouble) if self is Dialect.MESSAGES else _response_event(trouble, sequence)
+            return b"data: " + self.body(reply) + b"\n\n" + DONE
+        document = self._messages(reply) if self is Dialect.MESSAGES else _response_event(reply, sequence)
         return b"event: error\ndata: " + json.dumps(document).encode() + b"\n\n"
 
     @property
     def after_named(self) -> bytes:
-        """What follows a shutdown token that was asked for as an event of its own."""
+        """What follows a shutdown token that the client requested as a named event."""
         return DONE if self is Dialect.CHAT else b""
 
     @staticmethod
-    def _messages(trouble: Trouble) -> dict[str, object]:
-        error = trouble.error | {"type": _ANTHROPIC_TYPES.get(trouble.status, "api_error")}
+    def _messages(reply: ErrorReply) -> dict[str, object]:
+        error = reply.error | {"type": _ANTHROPIC_TYPES.get(reply.status, "api_error")}
         named = {"request_id": error["requestId"]} if "requestId" in error else {}
-        return trouble.beside | {"type": "error", "error": error} | named
+        return reply.top_level | {"type": "error", "error": error} | named
 
 
-def _openai(trouble: Trouble) -> dict[str, object]:
-    return {"error": trouble.error} | trouble.beside
+def _openai(reply: ErrorReply) -> dict[str, object]:
+    return {"error": reply.error} | reply.top_level
 
 
-def _response_event(trouble: Trouble, sequence: int) -> dict[str, object]:
-    # Its own reader wants `type` and the fields on top, its client library raises for `error` alone.
-    error = trouble.error
+def _response_event(reply: ErrorReply, sequence: int) -> dict[str, object]:
+    # The API's parser needs `type` and the fields at top level; its client library raises only for `error`.
+    error = reply.error
     own = {"type": "error", "code": error["code"], "message": error["message"], "param": None}
-    return _openai(trouble) | own | {"sequence_number": sequence}
+    return _openai(reply) | own | {"sequence_number": sequence}
 
 
 def dialect_of(path: str) -> Dialect:
-    """The API that a request speaks."""
+    """The API that a request uses."""
     found = _PATH.search(path)
     if found is None:
         return Dialect.CHAT

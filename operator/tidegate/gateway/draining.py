@@ -1,4 +1,4 @@
-"""Drives the contract: its clock, its timer, who waits for a change, and the requests that it ends."""
+"""Drives the drain contract: its clock, its timer, waiting callers, and the requests that a drain ends."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from tidegate.gateway.clock import Clock
 from tidegate.gateway.log import Log
 
 
-class Endable(Protocol):
-    """What the drain does to a request in flight."""
+class RequestInFlight(Protocol):
+    """A request in flight, as the drain sees it."""
 
     def end(self) -> None:
-        """End it with a shutdown token, in good form."""
+        """End it with a shutdown token, as a proper response."""
 
     def abort(self) -> None:
-        """Cut its connection: no token can reach its client."""
+        """Cut its connection: no token can reach its client any more."""
 
     def drain_changed(self, draining: bool) -> None:
-        """A drain has begun, or was taken back."""
+        """A drain has begun, or was undone."""
 
 
 class Drain:
-    """One DrainContract in a running process. Every event goes through here and wakes who waits."""
+    """The DrainContract of this process. Every event passes through here and wakes the waiting callers."""
 
     def __init__(
         self, settings: Settings, instance: str, log: Log, clock: Clock, on_seal: Callable[[], object]
@@ -38,30 +38,30 @@ class Drain:
         self._on_seal = on_seal
         self._log = log
         self._now = clock.monotonic
-        self._running: dict[str, Endable] = {}
+        self._running: dict[str, RequestInFlight] = {}
         self._changed = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
-        self._touching = self._again = False
+        self._updating = self._update_again = False
 
     @property
     def reason(self) -> str:
         return self.contract.shutdown_reason
 
-    def answer(self) -> dict[str, object]:
-        """The state, as told to who asks."""
+    def snapshot(self) -> dict[str, object]:
+        """The JSON answer of the contract, as of now."""
         return self.contract.snapshot(self._now())
 
     def changed(self) -> asyncio.Event:
-        """The event that is set at the next happening: ask for it, then look, then wait."""
+        """The event that is set at the next change. Get it, then check the state, then wait for it."""
         return self._changed
 
     # -- requests
 
-    def arrive(self, work_id: str, request: Endable) -> Admission:
+    def arrive(self, work_id: str, request: RequestInFlight) -> Admission:
         admission = self.contract.arrive(work_id, self._now(), queued=True)
         if admission is not Admission.REFUSE:
             self._running[work_id] = request
-        self._happened()
+        self._request_changed()
         return admission
 
     def known(self, work_id: str) -> bool:
@@ -73,18 +73,18 @@ class Drain:
     def finish(self, work_id: str) -> None:
         del self._running[work_id]
         self.contract.finish(work_id)
-        self._happened()
+        self._request_changed()
 
     # -- the engine
 
     def started(self) -> None:
-        self._tell("serving", self.contract.started)
+        self._engine_changed("serving", self.contract.started)
 
     def engine_gone(self) -> None:
-        self._tell("engine-gone", self.contract.engine_gone)
+        self._engine_changed("engine-gone", self.contract.engine_gone)
 
     def engine_back(self) -> None:
-        self._tell("engine-back", self.contract.engine_back)
+        self._engine_changed("engine-back", self.contract.engine_back)
 
     # -- calls
 
@@ -93,7 +93,7 @@ class Drain:
         self.contract.post(request, self._now())
         if first:
             self._write("drain", id=request.id, reason=request.reason, remainingSeconds=request.remaining)
-        self.touch()
+        self.update()
 
     def undrain(self, drain_id: str | None) -> None:
         """Raises DrainConflictError."""
@@ -103,12 +103,12 @@ class Drain:
             self._write("undrain-refused", id=drain_id, message=str(error))
             raise
         self._write("undrain", id=drain_id)
-        self.touch()
+        self.update()
 
     def prestop(self) -> None:
         self.contract.prestop(self._now())
         self._write("prestop")
-        self.touch()
+        self.update()
 
     def prestop_over(self) -> bool:
         """Whether the preStop hook may return."""
@@ -117,21 +117,21 @@ class Drain:
     def sigterm(self) -> None:
         self.contract.sigterm(self._now())
         self._write("sigterm")
-        self.touch()
+        self.update()
 
-    def touch(self) -> None:
-        """Do what is due, wake everybody who waits for a change, and see to the next moment."""
-        self._again = True
-        if self._touching:
-            # A request that was ended here is an event itself; what was due before it comes first.
+    def update(self) -> None:
+        """Do what is due, wake waiting callers, and set the timer for what is due next."""
+        self._update_again = True
+        if self._updating:
+            # Ending a request is an event too; what was already due comes first.
             return
-        self._touching = True
+        self._updating = True
         try:
-            while self._again:
-                self._again = False
+            while self._update_again:
+                self._update_again = False
                 self._do_what_is_due()
         finally:
-            self._touching = False
+            self._updating = False
 
     # -- inside
 
@@ -143,11 +143,11 @@ class Drain:
             self._log.write("sealed", drainId=state["drainId"], cut=state["cut"], inFlight=state["inFlight"])
             self.sealed.set()
         try:
-            self._note_draining()
+            self._update_draining()
             for work_id in due.tokens:
-                self._tell_request(work_id, lambda request: request.end())
+                self._call_request(work_id, lambda request: request.end())
             for work_id in due.abort:
-                self._tell_request(work_id, lambda request: request.abort())
+                self._call_request(work_id, lambda request: request.abort())
             if due.sealed:
                 self._on_seal()
         finally:
@@ -155,36 +155,36 @@ class Drain:
             self._changed = asyncio.Event()
             self._arm(now)
 
-    def _happened(self) -> None:
-        """An arrival or an end: in steady state nobody waits for it and nothing is due."""
+    def _request_changed(self) -> None:
+        """A request has arrived or ended; unless draining, nothing is due."""
         if self.contract.state is State.DRAINING:
-            self.touch()
+            self.update()
         else:
             self._changed.set()
             self._changed = asyncio.Event()
 
-    def _tell(self, event: str, change: Callable[[], None]) -> None:
+    def _engine_changed(self, event: str, change: Callable[[], None]) -> None:
         contract = self.contract
         before = contract.state, contract.engine_lost
         change()
         if (contract.state, contract.engine_lost) != before:
             self._log.write(event, state=contract.state.value)
-            self.touch()
+            self.update()
 
-    def _note_draining(self) -> None:
+    def _update_draining(self) -> None:
         draining = self.contract.state in (State.DRAINING, State.SEALED)
         if draining is not self.draining:
             self.draining = draining
             for work_id in tuple(self._running):
-                self._tell_request(work_id, lambda request: request.drain_changed(draining))
+                self._call_request(work_id, lambda request: request.drain_changed(draining))
 
-    def _tell_request(self, work_id: str, tell: Callable[[Endable], None]) -> None:
-        """What is wrong with one request must cost no other its token, nor the pod its seal."""
+    def _call_request(self, work_id: str, call: Callable[[RequestInFlight], None]) -> None:
+        """An error in one request must not cost others their tokens, nor the pod its seal."""
         request = self._running.get(work_id)
         if request is None:
             return
         try:
-            tell(request)
+            call(request)
         except Exception as error:
             self._log.write("request-failed", requestId=work_id, error=repr(error))
             with contextlib.suppress(Exception):
@@ -196,7 +196,7 @@ class Drain:
             self._timer = None
         due = self.contract.next_at(now)
         if due is not None:
-            self._timer = asyncio.get_running_loop().call_later(max(due - now, 0.001), self.touch)
+            self._timer = asyncio.get_running_loop().call_later(max(due - now, 0.001), self.update)
 
     def _write(self, event: str, **fields: object) -> None:
         contract = self.contract

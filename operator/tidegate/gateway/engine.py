@@ -1,4 +1,4 @@
-"""Watches the engine: when it is ready, and when it is gone."""
+"""Watches the engine: whether it is ready, and whether it is gone."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from tidegate.gateway.log import Log
 from tidegate.gateway.options import Options
 
 LOOK_SECONDS = 1.0
-"""Between two looks at an engine that serves: whether it still listens, which costs it nothing."""
+"""Between two checks of a serving engine: only whether it listens, which costs it nothing."""
 START_SECONDS = 0.25
-"""Between two looks at one that starts, or that a preStop hook waits for."""
+"""Between two checks of an engine that is starting, or that a preStop hook waits for."""
 LISTEN_SECONDS = 2.0
 READY_SECONDS = 10.0
 WARMUP_SECONDS = 600.0
 REMIND_SECONDS = 60.0
-"""Between two times that the same reason is logged for which the engine is not ready."""
-MOST_READ_BYTES = 64 * 1024
+"""Between two log lines with the same reason for the engine not being ready."""
+MAX_READ_BYTES = 64 * 1024
 
 
 class Engine:
-    """The state of the engine, told to the drain."""
+    """Watches one engine and reports its state to the drain."""
 
     def __init__(self, options: Options, drain: Drain, log: Log, clock: Clock) -> None:
         self._options = options
@@ -35,26 +35,26 @@ class Engine:
         self._log = log
         self._clock = clock
         self._ready = False
-        self._seen = False
+        self._was_up = False
         self._look = asyncio.Event()
-        self._unheard = ""
+        self._connect_error = ""
         self._warned, self._warned_at = "", 0.0
 
     def unreachable(self, error: OSError) -> None:
-        """A request found nobody listening."""
+        """A request could not connect; acts if nothing listens any more."""
         if error.errno == errno.ECONNREFUSED:
             self._gone()
 
     async def watch(self) -> None:
-        """Look again and again, until cancelled."""
+        """Check the engine periodically, until cancelled."""
         while True:
             listens = await self._listens()
             if not listens and not self._ready:
-                self._warn(f"{self._options.upstream.host}:{self._options.upstream.port}: {self._unheard}")
+                self._warn(f"{self._options.upstream.host}:{self._options.upstream.port}: {self._connect_error}")
             if listens is False:
                 self._gone()
             elif listens and not self._ready:
-                self._seen = True
+                self._was_up = True
                 self._drain.engine_back()
                 if await self._is_ready() and await self._is_warm():
                     self._ready, self._warned = True, ""
@@ -65,24 +65,24 @@ class Engine:
                 await asyncio.wait_for(self._look.wait(), pause)
 
     def _gone(self) -> None:
-        # Before it was ever seen it is late, not gone.
-        if self._seen:
+        # Until it has been up once it is starting, not gone.
+        if self._was_up:
             self._ready = False
             self._drain.engine_gone()
             self._look.set()
 
     async def _listens(self) -> bool | None:
-        """None: cannot be said, as when the machine is too busy to answer in time."""
+        """None: unknown, for example because the machine is too busy to answer in time."""
         upstream = self._options.upstream
         try:
             async with asyncio.timeout(LISTEN_SECONDS):
                 _, writer = await asyncio.open_connection(upstream.host, upstream.port)
         except TimeoutError:
-            self._unheard = f"no connection within {LISTEN_SECONDS:g} s"
+            self._connect_error = f"no connection within {LISTEN_SECONDS:g} s"
             return None
         except OSError as error:
             number = error.errno or 0
-            self._unheard = os.strerror(number) if number > 0 else str(error)
+            self._connect_error = os.strerror(number) if number > 0 else str(error)
             return False if number in (errno.ECONNREFUSED, 0) else None
         writer.close()
         return True
@@ -108,7 +108,7 @@ class Engine:
         return True
 
     async def _ask(self, method: str, path: str, body: bytes) -> int:
-        """One request, read to the end of its response; returns the status. Raises OSError, ValueError, EOFError."""
+        """Send a request and read its whole response; returns the status. Raises OSError, ValueError, EOFError."""
         upstream = self._options.upstream
         reader, writer = await asyncio.open_connection(upstream.host, upstream.port)
         try:
@@ -118,16 +118,16 @@ class Engine:
             writer.write(head.encode() + b"\r\n" + body)
             response = parse_response(await reader.readuntil(END), bodiless=False)
             answer = body_of(response)
-            while not answer.done and (data := await reader.read(MOST_READ_BYTES)):
+            while not answer.done and (data := await reader.read(MAX_READ_BYTES)):
                 answer.feed(data)
             if not answer.done and not answer.eof():
-                raise EOFError("the answer broke off")
+                raise EOFError("the response is truncated")
             return response.status
         finally:
             writer.close()
 
     def _warn(self, message: str) -> None:
-        """Say why it is not ready: each reason at once, and again while it lasts."""
+        """Log why the engine is not ready: each reason at once, and repeatedly while it lasts."""
         now = self._clock.monotonic()
         if message != self._warned or now >= self._warned_at + REMIND_SECONDS:
             self._warned, self._warned_at = message, now

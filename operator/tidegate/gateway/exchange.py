@@ -1,4 +1,4 @@
-"""One request and its response: from the client's head to the last byte that the client takes."""
+"""One request and its response: from the client's head to the last byte that the client accepts."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ WANTS_EVENT = b"tidegate-shutdown"
 
 
 class Exchange:
-    """Decides what becomes of one request; its parts know the engine's side, the response and the times.
+    """Coordinates one request: its upstream request, its response and its timers.
 
-    Implements what the drain does to a request (`draining.Endable`), what the response reports (`response.Owner`) and
-    what the timers do (`timers.Timed`).
+    Implements `draining.RequestInFlight`, `response.Owner` and `timers.Timed`.
     """
 
     def __init__(
@@ -40,7 +39,7 @@ class Exchange:
         deadline: float | None,
     ) -> None:
         self.over = False
-        """The whole response is handed to the client's socket, or there will be no more of it."""
+        """Whether the complete response is in the client's socket, or there will be no more of it."""
         self._finished = False
         self._close = not head.keep_alive
         """Whether the client's connection ends with this response."""
@@ -51,7 +50,7 @@ class Exchange:
         self._head = head
         self._request_id = request_id
         self._work_id = ""
-        """Its name in the drain; empty for a probe, which is not counted."""
+        """Its id in the drain; empty for a probe, which is not counted."""
         self._sent_before = client.sent
         self._response = Response(self, shared, client, head, request_id)
         self._upstream = UpstreamRequest(
@@ -74,7 +73,7 @@ class Exchange:
         """Count it as a request in flight, unless it is refused. It may be `over` already: a drain ends it at once."""
         known = self._drain.known(self._request_id)
         work_id = f"{self._request_id}-{secrets.token_hex(4)}" if known else self._request_id
-        # Beforehand: the arrival itself may be the moment in which everything ends.
+        # Before the arrival, which may itself be the moment at which the drain ends everything.
         self._work_id = work_id
         admission = self._drain.arrive(work_id, self)
         if admission is not Admission.REFUSE and not self.over:
@@ -98,12 +97,12 @@ class Exchange:
     # -- what the client's connection reports
 
     def client_data(self, data: bytes) -> None:
-        """What comes from the client once protocols have switched."""
+        """Data from the client after a protocol switch."""
         if self._response.tunnel is not None:
             self._upstream.tunnel_data(data)
 
     def client_eof(self) -> None:
-        """The client sends no more: it is gone, or has closed one half and reads on."""
+        """The client has closed its half: it is gone, or goes on reading."""
         tunnel = self._response.tunnel
         if tunnel is not None:
             if tunnel.client_eof():
@@ -116,7 +115,7 @@ class Exchange:
             self._timers.client_eof()
 
     def client_paused(self, paused: bool) -> None:
-        """The client's socket takes no more, or takes more again."""
+        """The client's socket is full, or has room again."""
         self._timers.touch()
         if not self.over:
             self._upstream.pause_response(paused)
@@ -124,11 +123,11 @@ class Exchange:
             self._finish()
 
     def client_read_again(self) -> None:
-        """The client is read from again."""
+        """Reading from the client has resumed."""
         self._timers.read_again()
 
     def client_gone(self) -> None:
-        """Nobody waits for the answer: free the engine."""
+        """The client has left: free the engine."""
         if self._finished:
             return
         self._metrics.failed(Failure.CLIENT_GONE)
@@ -146,12 +145,12 @@ class Exchange:
         self._timers.arm()
 
     def response_complete(self) -> None:
-        # A request that was cut before is ended by its token instead.
+        # A request that the drain has already cut is ended by its token instead.
         if not self._work_id or self._drain.contract.generated(self._work_id):
             self.response_over()
 
     def response_truncated(self) -> None:
-        """While draining, the engine ended the response early: the client gets the token in its place."""
+        """While draining, the engine truncated the response: the client gets the token instead."""
         self._count_cut()
         self.end()
 
@@ -169,12 +168,12 @@ class Exchange:
     # -- what the drain does
 
     def drain_changed(self, draining: bool) -> None:
-        """A drain has begun, or was taken back."""
+        """A drain has begun, or was undone."""
         self._response.drain_changed(draining)
         self._timers.arm()
 
     def end(self) -> None:
-        """The drain's time is over: send a shutdown token, in the form that this response allows."""
+        """The drain's time is up: send a shutdown token, in the form that this response allows."""
         if self.over:
             return
         response = self._response
@@ -184,7 +183,7 @@ class Exchange:
             return
         events = response.events
         if response.begun and events is None:
-            # Nothing can be written into any other body; it has until the deadline to come to its end.
+            # Nothing can be inserted into any other body; it may finish by itself until the deadline.
             return
         self._upstream.drop()
         self._close = True
@@ -197,7 +196,7 @@ class Exchange:
         self.response_over()
 
     def abort(self) -> None:
-        """The deadline is here and the client has not taken its answer, or no token can reach it."""
+        """The deadline has passed and the client has not read its response, or no token can reach it."""
         if self._finished:
             return
         if not self.over:
@@ -207,7 +206,7 @@ class Exchange:
     # -- failures
 
     def fail(self, failure: Failure, detail: str = "") -> None:
-        """End the request with an error in the form that still fits, else by a cut."""
+        """End the request with an error in whatever form is still possible, or else cut it."""
         if self.over:
             return
         response, draining = self._response, self._drain.draining
@@ -221,16 +220,16 @@ class Exchange:
         self._upstream.drop()
         self._close = True
         if draining and failure is Failure.CONNECT:
-            written = response.end_with(self._trouble(Failure.DRAINED), RETRY_AFTER)
+            written = response.end_with(self._error(Failure.DRAINED), RETRY_AFTER)
         else:
-            written = response.end_with(self._trouble(failure, detail))
+            written = response.end_with(self._error(failure, detail))
         if written:
             self.response_over()
         else:
             self._cut()
 
     def bad_request(self, message: str) -> None:
-        """The request's body is not what its head says: what went to the engine is no request."""
+        """The request's body does not match its head: what was sent to the engine is not a valid request."""
         if self.over:
             return
         self._upstream.drop()
@@ -243,7 +242,7 @@ class Exchange:
     # -- its end
 
     def response_over(self) -> None:
-        """The client's socket has the whole response; the request is over when it is gone from there."""
+        """The complete response is in the client's socket; the request ends when it has been sent from there."""
         self.over = True
         self._upstream.release(reusable=self._response.reusable)
         self._timers.arm()
@@ -253,7 +252,7 @@ class Exchange:
     # -- inside
 
     def _finish(self, unanswered: int = 0) -> None:
-        """The last byte has gone, or the connection; `unanswered`: the status of a request without any."""
+        """The last byte has been sent, or the connection is lost; `unanswered`: the status if there was no response."""
         if self._finished:
             return
         self._finished = True
@@ -274,7 +273,7 @@ class Exchange:
             self._drain.contract.cut_short(self._work_id)
 
     def _fail_tunnel(self, tunnel: Tunnel, failure: Failure) -> None:
-        """A close frame where there can be one; any other protocol is cut."""
+        """Send a close frame where possible; any other protocol is cut."""
         lost_to_drain = self._drain.draining and failure is Failure.UPSTREAM_RESET
         self._metrics.failed(failure)
         if lost_to_drain:
@@ -284,8 +283,8 @@ class Exchange:
         else:
             self._cut()
 
-    def _trouble(self, failure: Failure, detail: str = "") -> failures.Trouble:
-        return failures.trouble(failure.value, detail, self._request_id)
+    def _error(self, failure: Failure, detail: str = "") -> failures.ErrorReply:
+        return failures.error_reply(failure.value, detail, self._request_id)
 
     def _shutdown_token(self, generated: int) -> Shutdown:
         self._metrics.token_sent()

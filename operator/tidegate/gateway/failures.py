@@ -1,4 +1,4 @@
-"""How a request can fail, each way with its status, its code for clients, and its label in the metrics."""
+"""How requests can fail: each failure's status, its code for clients and its label in the metrics."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class Kind:
 
 
 class Failure(Enum):
-    """The classes; the name is the label in the metrics. `client_gone` and `upstream_invalid` are told to nobody else.
+    """The classes of failures; the lower-case name is the label in the metrics.
 
-    Clients of the OpenAI API retry 5xx and 409, 408, 429 by themselves as long as no byte of the answer has come.
+    Clients of the OpenAI API retry 5xx, 408, 409 and 429 by themselves if no byte of the response has arrived.
     """
 
-    CONNECT = Kind(502, "upstream_connect_failed", "server_error", "no connection to the engine")
-    IDLE = Kind(504, "upstream_idle_timeout", "timeout_error", "the engine went silent in the middle of its answer")
-    TOTAL = Kind(504, "total_timeout", "timeout_error", "the time for the whole request is over")
-    CLIENT_GONE = Kind(499, "client_gone", "invalid_request_error", "the client went away, or does not read or send")
-    UPSTREAM_RESET = Kind(502, "upstream_reset", "server_error", "the engine broke its answer off")
-    UPSTREAM_INVALID = Kind(502, "upstream_invalid", "server_error", "the engine's answer is not HTTP/1.1")
+    CONNECT = Kind(502, "upstream_connect_failed", "server_error", "cannot connect to the engine")
+    IDLE = Kind(504, "upstream_idle_timeout", "timeout_error", "the engine stopped sending its response")
+    TOTAL = Kind(504, "total_timeout", "timeout_error", "the total time of the request is up")
+    CLIENT_GONE = Kind(499, "client_gone", "invalid_request_error", "the client disconnected or stalled")
+    UPSTREAM_RESET = Kind(502, "upstream_reset", "server_error", "the engine's connection was lost")
+    UPSTREAM_INVALID = Kind(502, "upstream_invalid", "server_error", "the engine's response is not valid HTTP/1.1")
     DRAINED = Kind(503, "server_draining", "server_error", "this server is draining; retry")
 
     @property
@@ -37,20 +37,20 @@ class Failure(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
-    """What a client is told when it does not get its answer; `dialects` says it in the form of the client's API.
+class ErrorReply:
+    """The error that a client gets in place of its response; `dialects` writes it in the format of the client's API.
 
-    `error`: message, type, param and code, as OpenAI names them, and what more there is to know; `beside`: fields that
-    stand beside the error as well, for who reads the object itself.
+    `error`: message, type, param and code, as OpenAI names them, and further fields; `top_level`: fields that are
+    repeated beside the error, for clients that read the object itself.
     """
 
     status: int
     error: dict[str, object]
-    beside: dict[str, object] = field(default_factory=dict)
+    top_level: dict[str, object] = field(default_factory=dict)
 
 
-def trouble(kind: Kind, detail: str = "", request_id: str = "") -> Trouble:
-    """A failure or refusal of this kind."""
+def error_reply(kind: Kind, detail: str = "", request_id: str = "") -> ErrorReply:
+    """The error for a failure or refusal of this kind."""
     fields: dict[str, object] = {
         "message": f"{kind.message}: {detail}" if detail else kind.message,
         "type": kind.type,
@@ -59,21 +59,21 @@ def trouble(kind: Kind, detail: str = "", request_id: str = "") -> Trouble:
     }
     if request_id:
         fields["requestId"] = request_id
-    return Trouble(kind.status, fields)
+    return ErrorReply(kind.status, fields)
 
 
-def shutdown(token: Shutdown) -> Trouble:
-    """The token as what a client is told: before its answer has begun, and as the last event of a stream."""
-    return Trouble(503, token.error(), token.fields())
+def shutdown(token: Shutdown) -> ErrorReply:
+    """The error that carries a shutdown token: a 503 before the response has begun, else the last event of a stream."""
+    return ErrorReply(503, token.error(), token.fields())
 
 
-def bad_request(status: int, message: str) -> Trouble:
-    """The refusal of a request that cannot be served whatever the state."""
-    return trouble(Kind(status, "invalid_request", "invalid_request_error", message))
+def bad_request(status: int, message: str) -> ErrorReply:
+    """The error for an invalid request, independent of the gateway's state."""
+    return error_reply(Kind(status, "invalid_request", "invalid_request_error", message))
 
 
 def response(status: int, body: bytes, *, close: bool, headers: tuple[tuple[str, str], ...] = ()) -> bytes:
-    """A whole JSON response of the gateway's own."""
+    """A JSON response of the gateway itself."""
     try:
         phrase = HTTPStatus(status).phrase
     except ValueError:

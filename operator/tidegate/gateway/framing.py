@@ -1,4 +1,4 @@
-"""Where a body ends, and where the chunks in it do: readers that say so and change nothing."""
+"""Finds the end of a body and of the chunks in it, without changing anything."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LAST_CHUNK = b"0\r\n\r\n"
 
 
 class FramingError(ValueError):
-    """The body is not framed as its head says."""
+    """The framing of a body is invalid, or does not match its head."""
 
 
 def chunk(payload: bytes) -> bytes:
@@ -21,25 +21,25 @@ def chunk(payload: bytes) -> bytes:
 
 
 class Chunks:
-    """Follows a chunked body through whatever pieces it arrives in (RFC 9112, section 7.1)."""
+    """Follows a chunked body, in whatever pieces it arrives (RFC 9112, section 7.1)."""
 
     __slots__ = ("_gap", "_left", "_line", "_trailers", "between", "done", "excess")
 
     def __init__(self) -> None:
         self.between = True
-        """Whether all that has come so far ends with a whole chunk."""
+        """Whether everything so far ends with a complete chunk."""
         self.done = False
         self.excess = 0
-        """How many bytes of the last piece lie behind the end of the body."""
+        """How many bytes of the last piece come after the end of the body."""
         self._left = 0
         self._gap = 0
         self._line = b""
         self._trailers = -1
 
     def feed(self, data: bytes) -> list[tuple[int, int]]:
-        """Take the next piece; returns where in it payload lies. Raises FramingError."""
+        """Take the next piece; returns the ranges in it that are payload. Raises FramingError."""
         if self.between:
-            # Nearly always: one whole chunk, as the engine wrote it.
+            # Nearly always: exactly one chunk, as the engine wrote it.
             match = _SIZE.match(data)
             if match is not None:
                 start = match.end()
@@ -66,7 +66,7 @@ class Chunks:
                         self._gap = 2
             elif self._gap:
                 if data[at] != b"\n\r"[self._gap - 1]:
-                    raise FramingError("a chunk is longer than its size says")
+                    raise FramingError("a chunk is longer than its size")
                 self._gap -= 1
                 at += 1
             elif self._trailers >= 0:
@@ -112,12 +112,12 @@ class Chunks:
         if line == b"\r\n":
             self.done = True
         elif not line.endswith(b"\r\n") or not _TRAILER.fullmatch(line[:-2]):
-            raise FramingError("a line of the trailer is not NAME: VALUE")
+            raise FramingError("a line of the trailer is not of the form NAME: VALUE")
         return end + 1
 
 
 def _could_be_size(line: bytes) -> bool:
-    """Whether more bytes could make a size line of it; junk is refused before it fills a buffer."""
+    """Whether it may become a size line with more bytes; invalid data is refused before it fills a buffer."""
     text = line.removesuffix(b"\r").rstrip(b" \t") + b"\r\n"
     return _SIZE.fullmatch(text) is not None
 
@@ -133,7 +133,7 @@ class Counted:
         self.excess = 0
 
     def feed(self, data: bytes) -> list[tuple[int, int]]:
-        """Take the next piece; returns where in it payload lies."""
+        """Take the next piece; returns the ranges in it that are payload."""
         used = min(len(data), self._left)
         self._left -= used
         self.excess = len(data) - used

@@ -1,4 +1,4 @@
-"""The gateway's parts put together, and the admission of requests: counted, served or refused."""
+"""Builds the gateway from its parts, and admits requests: served and counted, or refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidegate.gateway.dialects import dialect_of
 from tidegate.gateway.draining import Drain
 from tidegate.gateway.engine import Engine
 from tidegate.gateway.exchange import RETRY_AFTER, Exchange
-from tidegate.gateway.failures import Failure, Trouble
+from tidegate.gateway.failures import ErrorReply, Failure
 from tidegate.gateway.heads import RequestHead
 from tidegate.gateway.keys import Keys
 from tidegate.gateway.log import Log
@@ -26,7 +26,7 @@ from tidegate.gateway.upstream import Pool
 
 BACKLOG = 1024
 PROBES = frozenset({"/health", "/healthz", "/livez", "/readyz", "/ready", "/ping", "/metrics"})
-"""Paths that probes and scrapers GET: they are not counted, and must not put off the end of a drain."""
+"""Paths of probes and scrapers: they are not counted, and must not delay the end of a drain."""
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}\Z")
 
 
@@ -76,7 +76,7 @@ class Gateway:
         return len(self._connections)
 
     def close_idle(self) -> None:
-        """FIN to every connection without a request."""
+        """Close every connection without a request, with FIN."""
         for connection in tuple(self._connections):
             if connection.idle:
                 connection.close()
@@ -84,7 +84,7 @@ class Gateway:
     # -- requests
 
     def admit(self, client: ClientConnection, head: RequestHead) -> Exchange | None:
-        """Let a request in, or answer it; None: it has been answered, and its connection is to be closed."""
+        """Admit a request or answer it; None: it has been answered, and the connection must be closed."""
         given = head.get(b"x-request-id")
         known = given is not None and _REQUEST_ID.match(given) is not None
         request_id = given.decode() if known and given is not None else f"req-{secrets.token_hex(12)}"
@@ -99,26 +99,26 @@ class Gateway:
                 return None
             if seconds <= 0:
                 self.metrics.failed(Failure.TOTAL)
-                late = failures.trouble(Failure.TOTAL.value, "the client's own deadline", request_id)
+                late = failures.error_reply(Failure.TOTAL.value, "the deadline set by the client", request_id)
                 self._answer(client, head, late)
                 return None
             deadline = self._shared.clock.monotonic() + seconds
             timeouts = timeouts.within(seconds)
         exchange = Exchange(self._shared, client, head, request_id=request_id, timeouts=timeouts, deadline=deadline)
-        # An upgrade on the path of a probe begins another protocol and is no probe.
+        # An upgrade on the path of a probe starts another protocol, so it is not a probe.
         if head.method in (b"GET", b"HEAD") and head.path in self._probes and not head.upgrade:
             return exchange
         if exchange.arrive() is Admission.REFUSE:
             self.metrics.request_refused()
             self.metrics.failed(Failure.DRAINED)
-            self._answer(client, head, failures.trouble(Failure.DRAINED.value, "", request_id), RETRY_AFTER)
+            self._answer(client, head, failures.error_reply(Failure.DRAINED.value, "", request_id), RETRY_AFTER)
             return None
         return None if exchange.over else exchange
 
     def _answer(
-        self, client: ClientConnection, head: RequestHead, trouble: Trouble, headers: tuple[tuple[str, str], ...] = ()
+        self, client: ClientConnection, head: RequestHead, error: ErrorReply, headers: tuple[tuple[str, str], ...] = ()
     ) -> None:
         before = client.sent
-        body = dialect_of(head.path).body(trouble)
-        client.write(failures.response(trouble.status, body, close=True, headers=headers))
-        self.metrics.answered(trouble.status, client.sent - before)
+        body = dialect_of(head.path).body(error)
+        client.write(failures.response(error.status, body, close=True, headers=headers))
+        self.metrics.answered(error.status, client.sent - before)

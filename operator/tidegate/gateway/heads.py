@@ -1,8 +1,8 @@
-"""The heads of requests and responses: read strictly, written anew.
+"""The heads of requests and responses: parsed strictly, and written anew.
 
-Nothing of a client's framing reaches the engine as it was written, so the two cannot disagree about where a request
-ends; what could be read in two ways is refused (RFC 9112, sections 2.2, 5 and 6). httptools splits what has passed the
-checks made here on the raw bytes, for it tolerates more than is safe between two parsers.
+The client's own framing never reaches the engine, so the two cannot disagree about where a request ends. Ambiguous
+heads are refused (RFC 9112, sections 2.2, 5 and 6). The checks here run on the raw bytes before httptools splits them,
+because httptools tolerates more than is safe between two parsers.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Fields = list[tuple[bytes, bytes]]
 
 
 class HeadError(ValueError):
-    """The head cannot be accepted; `status` is what a client is told."""
+    """The head is not acceptable; `status` is the status of the response to it."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -47,7 +47,7 @@ class HeadError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class RequestHead:
-    """A request's head. `length`: bytes of the body, or CHUNKED. `upgrade`: the protocol asked for, lower case."""
+    """A request's head. `length`: bytes of the body, or CHUNKED. `upgrade`: the requested protocol in lower case."""
 
     method: bytes
     target: bytes
@@ -83,13 +83,13 @@ class ResponseHead:
 
     @property
     def events(self) -> bool:
-        """Whether the body is a stream of server-sent events that one can read, and so write into."""
+        """Whether the body is a stream of readable server-sent events, into which events can be inserted."""
         kind, encoding = self.get(b"content-type") or b"", self.get(b"content-encoding") or b"identity"
         return kind.lower().startswith(b"text/event-stream") and encoding.lower() == b"identity"
 
 
 class _Collector:
-    """What httptools calls."""
+    """Receives the callbacks of httptools."""
 
     def __init__(self) -> None:
         self.fields: Fields = []
@@ -102,27 +102,27 @@ _Parser = httptools.HttpRequestParser | httptools.HttpResponseParser
 
 
 def parse_request(raw: bytes) -> RequestHead:
-    """Read a head up to and with its empty line; raises HeadError."""
+    """Parse a head, including its final empty line. Raises HeadError."""
     if raw.startswith(_PREFACE):
         raise HeadError(
-            505, "HTTP/2 is not spoken here: use HTTP/1.1, and let a mesh or proxy in front do TLS and HTTP/2"
+            505, "HTTP/2 is not supported: use HTTP/1.1, and terminate TLS and HTTP/2 in a mesh or proxy in front"
         )
     if len(raw) > MAX_HEAD_BYTES:
         raise HeadError(431, f"the head of the request is longer than {MAX_HEAD_BYTES} bytes")
     if _UNSAFE.search(raw):
-        raise HeadError(400, "a control character, a bare CR or LF, or a folded line in the head")
+        raise HeadError(400, "the head contains a control character, a bare CR or LF, or a folded line")
     line, *lines = raw[: -len(END)].split(b"\r\n")
     match = _REQUEST_LINE.fullmatch(line)
     if match is None:
         raise HeadError(400, "the first line is not METHOD TARGET HTTP/1.1")
     if match[2] != b"1" or match[3] not in (b"0", b"1"):
-        raise HeadError(505, "only HTTP/1.1 and HTTP/1.0 are spoken here")
+        raise HeadError(505, "only HTTP/1.1 and HTTP/1.0 are supported")
     collector = _Collector()
     parser = httptools.HttpRequestParser(collector)
     fields = _fields(raw, lines, parser, collector, 400)
     method: bytes = parser.get_method()
     if method == b"CONNECT":
-        raise HeadError(405, "CONNECT is not served: this is no forward proxy")
+        raise HeadError(405, "CONNECT is not supported: this is not a forward proxy")
     minor = int(match[3])
     target, fields = _origin(match[1], fields, minor)
     connection = _tokens(fields, b"connection")
@@ -133,7 +133,7 @@ def parse_request(raw: bytes) -> RequestHead:
         minor=minor,
         fields=fields,
         length=_request_length(fields, minor),
-        # A client of HTTP/1.0 cannot be told where a chunked body ends: one request a connection.
+        # HTTP/1.0 cannot mark the end of a chunked body: one request per connection.
         keep_alive=minor == 1 and b"close" not in connection,
         expects=minor == 1 and (_single(fields, b"expect") or b"").lower() == b"100-continue",
         upgrade=upgrade,
@@ -141,14 +141,12 @@ def parse_request(raw: bytes) -> RequestHead:
 
 
 def parse_response(raw: bytes, *, bodiless: bool) -> ResponseHead:
-    """Read an engine's head; `bodiless`: it answers HEAD. Raises HeadError."""
+    """Parse an engine's head; `bodiless`: the request was HEAD. Raises HeadError."""
     line, *lines = raw[: -len(END)].split(b"\r\n")
     if len(raw) > MAX_HEAD_BYTES:
         raise HeadError(502, f"the head of the engine's response is longer than {MAX_HEAD_BYTES} bytes")
     if _UNSAFE.search(raw) or not _STATUS_LINE.fullmatch(line):
-        raise HeadError(
-            502, "the engine's response cannot be read: a bad status line, control character or folded line"
-        )
+        raise HeadError(502, "the engine's response has an invalid status line, a control character or a folded line")
     collector = _Collector()
     parser = httptools.HttpResponseParser(collector)
     fields = _fields(raw, lines, parser, collector, 502)
@@ -164,7 +162,7 @@ def parse_response(raw: bytes, *, bodiless: bool) -> ResponseHead:
 
 
 def write_request(head: RequestHead, extra: Iterable[tuple[bytes, bytes]], *, drop: frozenset[bytes]) -> bytes:
-    """The head for the engine: no hop-by-hop fields but the framing's own, `drop` left out, `extra` appended."""
+    """The head for the engine: without hop-by-hop fields and `drop`, with the framing's own fields and `extra`."""
     named = HOP_BY_HOP | drop | _tokens(head.fields, b"connection") - {b"host", b"content-length"}
     lines = [b"%b %b HTTP/1.%d" % (head.method, head.target, head.minor)]
     lines += [b"%b: %b" % field for field in head.fields if field[0].lower() not in named]
@@ -179,7 +177,7 @@ def write_request(head: RequestHead, extra: Iterable[tuple[bytes, bytes]], *, dr
 
 
 def write_response(head: ResponseHead, extra: Iterable[tuple[bytes, bytes]], *, close: bool) -> bytes:
-    """The head for the client; `close`: it is the last one of its connection."""
+    """The head for the client; `close`: the connection ends with this response."""
     named = HOP_BY_HOP | _tokens(head.fields, b"connection") - {b"content-length"}
     if head.status == 101:
         named = named - {b"connection", b"upgrade"}
@@ -197,23 +195,23 @@ def _fields(raw: bytes, lines: list[bytes], parser: _Parser, collector: _Collect
     if len(lines) > MAX_FIELDS:
         raise HeadError(431 if status == 400 else status, f"more than {MAX_FIELDS} header fields")
     if not all(map(_FIELD.match, lines)):
-        raise HeadError(status, "a header line is not NAME: VALUE")
+        raise HeadError(status, "a header line is not of the form NAME: VALUE")
     try:
         parser.feed_data(raw)
     except httptools.HttpParserUpgrade:
         pass
     except httptools.HttpParserError as error:
-        raise HeadError(status, f"the head cannot be read: {error}") from None
+        raise HeadError(status, f"the head is invalid: {error}") from None
     if len(collector.fields) != len(lines):
-        raise HeadError(status, "the head cannot be read: two parsers disagree about its fields")
+        raise HeadError(status, "the head is invalid: two parsers disagree about its fields")
     return collector.fields
 
 
 def _origin(target: bytes, fields: Fields, minor: int) -> tuple[bytes, Fields]:
-    """The target in origin form, and the fields with the Host that belongs to it (RFC 9112, section 3.2)."""
+    """The target in origin form, and the fields with the matching Host (RFC 9112, section 3.2)."""
     hosts = [value for name, value in fields if name.lower() == b"host"]
     if len(hosts) > 1 or (minor == 1 and not hosts):
-        raise HeadError(400, "HTTP/1.1 needs exactly one Host")
+        raise HeadError(400, "HTTP/1.1 requires exactly one Host")
     absolute = _ABSOLUTE.fullmatch(target)
     if absolute is not None:
         others = [field for field in fields if field[0].lower() != b"host"]
@@ -221,9 +219,9 @@ def _origin(target: bytes, fields: Fields, minor: int) -> tuple[bytes, Fields]:
         if target.startswith(b"?"):
             target = b"/" + target
     if any(not _HOST.fullmatch(host) for host in hosts):
-        raise HeadError(400, "the Host is not a host name")
+        raise HeadError(400, "the Host is not a valid host name")
     if not target.startswith(b"/") and target != b"*":
-        raise HeadError(400, "the target of the request is neither a path nor a URL")
+        raise HeadError(400, "the request target is neither a path nor a URL")
     return target, fields
 
 
@@ -231,9 +229,9 @@ def _request_length(fields: Fields, minor: int) -> int:
     coding, length = _single(fields, b"transfer-encoding"), _single(fields, b"content-length")
     if coding is not None:
         if length is not None or minor == 0:
-            raise HeadError(400, "Transfer-Encoding beside Content-Length, or in HTTP/1.0")
+            raise HeadError(400, "Transfer-Encoding together with Content-Length, or in HTTP/1.0")
         if coding.lower() != b"chunked":
-            raise HeadError(501, "no Transfer-Encoding but chunked is spoken here")
+            raise HeadError(501, "chunked is the only supported Transfer-Encoding")
         return CHUNKED
     return 0 if length is None else _number(length, 400)
 
@@ -264,7 +262,7 @@ def _single(fields: Fields, name: bytes) -> bytes | None:
 
 
 def _upgrade(fields: Fields) -> bytes:
-    """The protocols asked for but HTTP/2, which would carry requests past the gateway's count."""
+    """The requested protocols without HTTP/2, whose requests the gateway could not count."""
     asked = [name.strip() for name in (_single(fields, b"upgrade") or b"").lower().split(b",")]
     return b", ".join(name for name in asked if name not in (b"", b"h2c"))
 

@@ -1,4 +1,4 @@
-"""Who may call the drain endpoint: the keys of the mounted Secret, and the preStop key, good for prestop alone."""
+"""Who may call the drain endpoint: holders of a key in the mounted Secret, or of the preStop key for preStop only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gateway's own record: one JSON object a line on stdout, one for each change of state and none for a request."""
+"""The gateway's log: JSON lines on stdout, one for each change of state and none for single requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Log:
         self._clock = clock
 
     def write(self, event: str, **fields: object) -> None:
-        """A log that cannot be written to is no reason to stop serving."""
+        """Write one event; errors are ignored, since a broken log must not stop the gateway."""
         line = json.dumps({"at": round(self._clock.wall(), 4), "event": event, "instance": self._instance, **fields})
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.write(line + "\n")

@@ -16,12 +16,12 @@ PRESTOP_KEY = "TIDEGATE_PRESTOP_KEY"
 
 
 class OptionError(ValueError):
-    """An option that does not fit; the message names it."""
+    """An invalid option; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """`host` is empty for all addresses of the machine, of both families."""
+    """`host` is empty for all addresses of the machine, IPv4 and IPv6."""
 
     host: str
     port: int
@@ -33,7 +33,7 @@ class Address:
         if host.startswith("[") and host.endswith("]"):
             host = host[1:-1]
         elif ":" in host:
-            raise ValueError(f"{text} is not HOST:PORT; an IPv6 address stands in brackets")
+            raise ValueError(f"{text} is not HOST:PORT; put an IPv6 address in brackets")
         if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
             raise ValueError(f"{text} is not HOST:PORT")
         return cls(host, int(port))
@@ -41,7 +41,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Everything that a gateway is told."""
+    """The configuration of a gateway."""
 
     listen: Address
     upstream: Address
@@ -74,23 +74,26 @@ class _Option:
 
 _TIMES, _NUMBERS = Timeouts(), Settings()
 OPTIONS = (
-    _Option("listen", ":8080", "HOST:PORT", "where clients come to; without HOST on all addresses"),
+    _Option("listen", ":8080", "HOST:PORT", "where to accept clients; without HOST on all addresses"),
     _Option("upstream", "", "HOST:PORT", "the engine; required"),
     _Option("admin", ":9901", "HOST:PORT", "the drain contract, /readyz, /livez and /metrics"),
-    _Option("key-dir", "", "DIR", "files `current` and `previous`: keys of the drain calls; none: nobody may drain it"),
-    _Option("connect-seconds", f"{_TIMES.connect:g}", "S", "for a connection to the engine; 0: no limit"),
-    _Option("idle-seconds", f"{_TIMES.idle:g}", "S", "of silence within a response that has begun; 0: no limit"),
-    _Option("total-seconds", f"{_TIMES.total:g}", "S", "for a request, from its arrival to its last byte; 0: no limit"),
+    _Option("key-dir", "", "DIR", "files `current` and `previous`: keys for drain calls; without it they are refused"),
+    _Option("connect-seconds", f"{_TIMES.connect:g}", "S", "time limit for connecting to the engine; 0: none"),
+    _Option("idle-seconds", f"{_TIMES.idle:g}", "S", "limit for silence in a response that has begun; 0: none"),
+    _Option("total-seconds", f"{_TIMES.total:g}", "S", "limit for a request, from arrival to last byte; 0: none"),
     _Option("routes", "[]", "JSON", "timeouts for some paths; see below"),
     _Option("engine", "Custom", "NAME", "the kind of the engine, for the log"),
-    _Option("ready-path", "", "PATH", "what the engine answers with 2xx when it is ready; without it, that it listens"),
-    _Option("warmup-path", "", "PATH", "a request to the engine before the gateway is ready, which must end in 2xx"),
-    _Option("warmup-body", "", "JSON", "the body of that request, which makes it a POST"),
-    _Option("grace-seconds", f"{_NUMBERS.grace:g}", "S", "from SIGTERM or preStop to the kubelet's SIGKILL"),
-    _Option("propagation-seconds", f"{_NUMBERS.propagation:g}", "S", "of late arrivals after withdrawal, still served"),
-    _Option("quiet-seconds", f"{_NUMBERS.quiet:g}", "S", "no arrival for so long before a drain is over"),
-    _Option("flush-seconds", f"{_NUMBERS.flush:g}", "S", "before a deadline, to deliver shutdown tokens"),
-    _Option("stalled-after-seconds", f"{_NUMBERS.stalled_after:g}", "S", "silence, then a stream holds none; 0: never"),
+    _Option("ready-path", "", "PATH", "answered with 2xx by a ready engine; without it, ready when it listens"),
+    _Option("warmup-path", "", "PATH", "a request that the engine must answer with 2xx before the gateway is ready"),
+    _Option("warmup-body", "", "JSON", "the body of that request, sent with POST"),
+    _Option("grace-seconds", f"{_NUMBERS.grace:g}", "S", "time from SIGTERM or preStop to the kubelet's SIGKILL"),
+    _Option("propagation-seconds", f"{_NUMBERS.propagation:g}", "S", "time to serve late requests after withdrawal"),
+    _Option("quiet-seconds", f"{_NUMBERS.quiet:g}", "S", "time without new requests before a drain ends"),
+    _Option("flush-seconds", f"{_NUMBERS.flush:g}", "S", "time before a deadline to send shutdown tokens"),
+    _Option(
+        "stalled-after-seconds", f"{_NUMBERS.stalled_after:g}", "S",
+        "silence after which a stream delays no drain; 0: never",
+    ),
 )  # fmt: skip
 
 
@@ -112,7 +115,7 @@ def read(args: argparse.Namespace, environment: Mapping[str, str] = os.environ) 
         value = getattr(args, option.field)
         given[option.name] = value if value is not None else environment.get(option.variable) or option.default
     if not given["upstream"]:
-        raise OptionError("--upstream: the engine's HOST:PORT is needed")
+        raise OptionError("--upstream: HOST:PORT of the engine is required")
     timeouts = Timeouts(*(_seconds(given, f"{name}-seconds") for name in ("connect", "idle", "total")))
     settings = {
         field.name: _seconds(given, f"{field.name}-seconds".replace("_", "-")) for field in dataclasses.fields(Settings)
@@ -123,9 +126,9 @@ def read(args: argparse.Namespace, environment: Mapping[str, str] = os.environ) 
         raise OptionError(f"--{error}") from None
     upstream = _address(given, "upstream")
     if not upstream.host or not upstream.port:
-        raise OptionError(f"--upstream: {given['upstream']} is not HOST:PORT; a host and a port from 1 are needed")
+        raise OptionError(f"--upstream: {given['upstream']} is not HOST:PORT with a host and a port above 0")
     if given["warmup-body"] and not given["warmup-path"]:
-        raise OptionError("--warmup-body: nothing is asked without --warmup-path; set it, or leave the body out")
+        raise OptionError("--warmup-body: requires --warmup-path; set it, or omit the body")
     return Options(
         listen=_address(given, "listen"),
         upstream=upstream,
@@ -151,7 +154,7 @@ def _address(given: Mapping[str, str], name: str) -> Address:
 def _path(given: Mapping[str, str], name: str) -> str:
     path = given[name]
     if path and (not path.startswith("/") or not path.isascii() or any(char.isspace() for char in path)):
-        raise OptionError(f"--{name}: a path that begins with / is needed, not {path}")
+        raise OptionError(f"--{name}: {path} is not a path that begins with /")
     return path
 
 
@@ -161,5 +164,5 @@ def _seconds(given: Mapping[str, str], name: str) -> float:
     except ValueError:
         value = math.nan
     if not (math.isfinite(value) and value >= 0):
-        raise OptionError(f"--{name}: a number of seconds is needed, not {given[name]}")
+        raise OptionError(f"--{name}: {given[name]} is not a number of seconds from 0 up")
     return min(value, MAX_SECONDS)

@@ -1,4 +1,4 @@
-"""The process around the gateway: ports, signals, start and end."""
+"""The gateway's process: ports, signals, start and exit."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tidegate.gateway.log import Log
 from tidegate.gateway.options import Options
 
 EXIT_MARGIN_SECONDS = 0.5
-"""At most, and half the flush time at most, before the deadline: the tokens must be out before."""
+"""How long before the deadline the process exits, and at most half the flush time: the tokens must be sent before."""
 
 
 async def serve(options: Options) -> int:
-    """Serve until SIGTERM has been obeyed; returns the exit code. Raises OSError when a port cannot be opened."""
-    # Another one for every process: a restarted process must not pass for the one before.
+    """Serve until the drain after SIGTERM is over; returns the exit code. Raises OSError if a port cannot be opened."""
+    # Different for every process: a restarted process must not be taken for its predecessor.
     instance = secrets.token_hex(8)
     clock = Clock()
     log = Log(instance, clock)
@@ -37,14 +37,14 @@ async def serve(options: Options) -> int:
         terminated.set()
 
     loop = asyncio.get_running_loop()
-    # The first process of a container has no default action for signals: without a handler SIGTERM would be ignored.
+    # PID 1 of a container has no default action for signals: without a handler SIGTERM would be ignored.
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_sigterm)
     admin_port = await Admin(gateway).listen()
     port = await gateway.listen()
     log.write("listening", port=port, adminPort=admin_port, engine=options.engine, pid=os.getpid())
     watching = asyncio.create_task(gateway.engine.watch())
-    # What is alive now stays alive: the collector need not look at it again, ever.
+    # Everything allocated so far lives as long as the process: the garbage collector can skip it from now on.
     gc.collect()
     gc.freeze()
     await terminated.wait()
@@ -56,7 +56,7 @@ async def serve(options: Options) -> int:
 
 
 async def _drained(gateway: Gateway, clock: Clock) -> None:
-    """Wait for the seal and a moment more, but be gone before the kubelet's SIGKILL."""
+    """Wait for the seal and a moment more, but return before the kubelet's SIGKILL."""
     settings = gateway.options.settings
     deadline = gateway.drain.contract.killed_at or clock.monotonic() + settings.grace
     margin = min(EXIT_MARGIN_SECONDS, settings.flush / 2)
@@ -67,7 +67,7 @@ async def _drained(gateway: Gateway, clock: Clock) -> None:
 
 
 def run(options: Options) -> int:
-    """Run a gateway on the fastest event loop there is."""
+    """Run a gateway, on uvloop if it is installed; returns the exit code."""
     _raise_descriptor_limit()
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -86,7 +86,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 
 
 def _raise_descriptor_limit() -> None:
-    """Each request has two connections, and the usual soft limit of 1024 is only there for select(2)."""
+    """Raise the soft limit to the hard one: each request has two connections, and 1024 descriptors are too few."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,4 +1,4 @@
-"""Whether a client is read from: not while anybody holds it, and then somebody must look whether it is still there."""
+"""Pausing reads from a client: while they are paused, the client's disappearance has to be polled for."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import select
 from collections.abc import Callable
 
 HELD_LOOK_SECONDS = 1.0
-"""Between two looks at a client that is not read from."""
+"""Between two checks of a client from which reading is paused."""
 
 
 class Reading:
-    """The reading side of one client's transport; `on_reset` is called when the client resets it while it is held."""
+    """The reading side of a client's transport; `on_reset` is called if the client resets while reading is paused."""
 
     def __init__(self, transport: asyncio.Transport, on_reset: Callable[[], None]) -> None:
         self._transport = transport
@@ -22,9 +22,11 @@ class Reading:
 
     @property
     def held(self) -> bool:
+        """Whether reading is paused."""
         return bool(self._reasons)
 
     def hold(self, reason: str) -> None:
+        """Pause reading, until every reason is released."""
         before = self.held
         self._reasons.add(reason)
         if not before and self._usable():
@@ -32,6 +34,7 @@ class Reading:
             self._look_later()
 
     def release(self, *reasons: str) -> None:
+        """Remove reasons, and resume reading if none is left."""
         before = self.held
         self._reasons.difference_update(reasons)
         if before and not self.held:
@@ -40,7 +43,7 @@ class Reading:
                 self._transport.resume_reading()
 
     def end(self) -> None:
-        """The client's FIN is here, of which asyncio would tell again at a release, or the connection is lost."""
+        """The client's FIN has arrived, which asyncio would report again on resuming, or the connection is lost."""
         self._over = True
         self._stop_looking()
 
@@ -53,7 +56,7 @@ class Reading:
         self._look = asyncio.get_running_loop().call_later(HELD_LOOK_SECONDS, self._look_for_reset)
 
     def _look_for_reset(self) -> None:
-        """The event loop does not watch a socket that is not read from: neither does it learn of a reset."""
+        """The event loop does not watch a paused socket, so it would not notice a reset."""
         if not self._usable():
             return
         poll = select.poll()

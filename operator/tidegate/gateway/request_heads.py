@@ -1,17 +1,17 @@
-"""What a client has sent and nobody has read yet, and the next request's head in it."""
+"""The unread bytes that a client has sent, and the next request's head in them."""
 
 from __future__ import annotations
 
 from tidegate.gateway.heads import END, MAX_HEAD_BYTES, HeadError, RequestHead, parse_request
 
 MAX_EMPTY_LINES = 8
-"""Before a request; RFC 9112, section 2.2, asks to skip one at least."""
+"""Skipped before a request; RFC 9112, section 2.2, asks for at least one."""
 _EMPTY_LINE = b"\r\n"
 _TOKEN = frozenset(b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 
 class RequestHeads:
-    """A buffer of one connection, from which heads are read one after the other."""
+    """The input buffer of a connection, from which heads are read one by one."""
 
     def __init__(self) -> None:
         self._data = b""
@@ -25,12 +25,12 @@ class RequestHeads:
         self._data += data
 
     def take(self) -> bytes:
-        """Everything that is left, which is no head: a body, or another protocol."""
+        """Remove and return everything that is left: part of a body, or another protocol."""
         data, self._data = self._data, b""
         return data
 
     def next_head(self) -> RequestHead | None:
-        """The next head, taken out; None: it is not here, or not all of it. Raises HeadError."""
+        """Remove and return the next head; None if it is not complete. Raises HeadError."""
         self._skip_empty_lines()
         end = self._data.find(END)
         if end < 0:
@@ -40,13 +40,13 @@ class RequestHeads:
         return parse_request(raw)
 
     def check_partial(self) -> None:
-        """Raises HeadError when what is here of a head cannot become one, whatever follows."""
+        """Raise HeadError if the incomplete head cannot become valid, whatever follows."""
         data = self._data
-        # A CR alone may be one half of an empty line.
+        # A single CR may be half of an empty line.
         if data and data[0] not in _TOKEN and data != b"\r":
-            raise HeadError(400, "this is not HTTP/1.1 in clear text; TLS is for the mesh or proxy in front")
+            raise HeadError(400, "this is not plain-text HTTP/1.1; terminate TLS in a mesh or proxy in front")
         if b"\n\n" in data:
-            raise HeadError(400, "a bare LF in the head")
+            raise HeadError(400, "the head contains a bare LF")
         if len(data) > MAX_HEAD_BYTES:
             raise HeadError(431, f"the head of the request is longer than {MAX_HEAD_BYTES} bytes")
 
@@ -57,4 +57,4 @@ class RequestHeads:
             self._empty_lines += 1
         self._data = self._data[at:]
         if self._empty_lines > MAX_EMPTY_LINES:
-            raise HeadError(400, f"more than {MAX_EMPTY_LINES} empty lines where a request is due")
+            raise HeadError(400, f"more than {MAX_EMPTY_LINES} empty lines before a request")

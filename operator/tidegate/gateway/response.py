@@ -1,4 +1,4 @@
-"""The response on its way to the client: the engine's own bytes, and an end where the engine brings none."""
+"""The response in transit to the client: the engine's bytes, and an end of our own where the engine sends none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidegate.gateway import failures
 from tidegate.gateway.bodies import Events, Opaque, body_of
 from tidegate.gateway.client import Client
 from tidegate.gateway.dialects import dialect_of
-from tidegate.gateway.failures import Failure, Trouble
+from tidegate.gateway.failures import ErrorReply, Failure
 from tidegate.gateway.framing import FramingError
 from tidegate.gateway.heads import (
     END,
@@ -29,25 +29,25 @@ KEEP_ALIVE_EVENT = b": keep-alive\n\n"
 
 
 class Owner(Protocol):
-    """The request that a response answers: it decides what follows from what the engine does."""
+    """The exchange that a response belongs to; it decides what follows from the engine's behaviour."""
 
     def response_begun(self, *, until_close: bool) -> bool:
-        """A final head is here; returns whether the client's connection ends with this response."""
+        """A final head has arrived; returns whether the client's connection ends with this response."""
 
     def switched(self) -> None:
-        """The protocol is another one from now on."""
+        """The engine has switched protocols."""
 
     def response_complete(self) -> None:
         """The engine has sent all of it."""
 
     def response_truncated(self) -> None:
-        """While draining, the engine ended it early, in a way that hides it from the client."""
+        """While draining, the engine truncated it without the client being able to notice."""
 
     def response_over(self) -> None:
         """The tunnel is closed in both directions."""
 
     def tunnel_drained(self) -> None:
-        """The tunnel was closed because the drain's time is over."""
+        """The tunnel was closed because the drain's time is up."""
 
     def engine_half_closed(self) -> None:
         """The engine has closed its half of a tunnel."""
@@ -59,9 +59,9 @@ class Owner(Protocol):
 
 
 class Response:
-    """Bytes from the engine pass `upstream_data`, the one method that runs for every chunk.
+    """Forwards the engine's bytes. `upstream_data` is the one method that runs for every chunk.
 
-    It implements `upstream.Receiver`; its connection is taken away when the response is over.
+    Implements `upstream.Receiver`; it is detached from the connection when the response is over.
     """
 
     def __init__(self, owner: Owner, shared: Shared, client: Client, head: RequestHead, request_id: str) -> None:
@@ -69,7 +69,7 @@ class Response:
         self.body: Opaque | Events | None = None
         self.tunnel: Tunnel | None = None
         self.last = -math.inf
-        """When bytes of it came last, in the clock's monotonic seconds."""
+        """When its latest bytes arrived, in the clock's monotonic seconds."""
         self._owner = owner
         self._drain = shared.drain
         self._now = shared.clock.monotonic
@@ -82,17 +82,17 @@ class Response:
         self._head_bytes = b""
 
     def count(self, work: Work) -> None:
-        """Note the response's progress in what the drain knows of the request."""
+        """Record the response's progress in `work` from now on."""
         self._work = work
 
     @property
     def begun(self) -> bool:
-        """Whether the head of the engine's response has gone to the client."""
+        """Whether the head of the engine's response has been sent to the client."""
         return self.body is not None or self.tunnel is not None
 
     @property
     def events(self) -> Events | None:
-        """Its body, where it is a stream that can be written into."""
+        """Its body if it is a stream of events, into which events can be inserted."""
         return self.body if isinstance(self.body, Events) else None
 
     @property
@@ -128,7 +128,7 @@ class Response:
             self._body_over(body)
 
     def upstream_eof(self) -> bool:
-        """The engine has closed its half; returns whether the way to it stays open."""
+        """The engine has closed its half; returns whether the other half stays open."""
         if self.tunnel is not None:
             return self._tunnel_eof(self.tunnel)
         if self.body is not None and self.body.eof():
@@ -149,25 +149,25 @@ class Response:
             self._owner.fail(Failure.UPSTREAM_RESET)
 
     def upstream_paused(self, paused: bool) -> None:
-        """The engine takes no more of the request for now, or takes more again."""
+        """The engine's socket is full, or has room again."""
         self._client.hold_reading(paused)
 
     # -- what is written beside the engine's bytes
 
     def drain_changed(self, draining: bool) -> None:
-        """While draining, an end by which the engine hides that the response is not whole is not passed on."""
+        """While draining, an end that hides that the response is truncated is not forwarded."""
         if isinstance(self.body, Events):
             self.body.drain_changed(draining)
 
     def keep_alive(self) -> None:
-        """Write a comment into a stream of events."""
+        """Insert a comment into a stream of events."""
         if isinstance(self.body, Events):
             self._client.write(self.body.insert(KEEP_ALIVE_EVENT))
 
-    def end_with(self, error: Trouble, headers: tuple[tuple[str, str], ...] = ()) -> bool:
-        """End it with an error in the form that fits what the client has so far; False: no form fits, and cut it.
+    def end_with(self, error: ErrorReply, headers: tuple[tuple[str, str], ...] = ()) -> bool:
+        """End it with an error, in a form that fits what the client has received; False: none fits.
 
-        `headers` are for a response that has not begun.
+        `headers` are added if the response has not begun.
         """
         if self.tunnel is not None:
             return False
@@ -179,12 +179,12 @@ class Response:
         elif isinstance(self.body, Events):
             self._client.write(self.body.end(self._dialect.events(error, self.body.reader.next_sequence)))
         else:
-            # A body that ends too early is the one sign that is left; a clean end would pass it off as whole.
+            # Only a cut shows the client that the body is truncated; a proper end would pass it off as complete.
             return False
         return True
 
     def end_with_event(self, body: Events, event: bytes) -> None:
-        """End a stream with an event in a form that its client has asked for."""
+        """End a stream with a shutdown event in the form that the client requested."""
         self._client.write(body.end(event + self._dialect.after_named))
 
     # -- inside
@@ -205,7 +205,7 @@ class Response:
                 self._begin(head)
                 return
         if len(self._head_bytes) > MAX_HEAD_BYTES:
-            self._owner.fail(Failure.UPSTREAM_INVALID, "the head of its response is too long")
+            self._owner.fail(Failure.UPSTREAM_INVALID, "the response head is too long")
 
     def _begin(self, head: ResponseHead) -> None:
         self._head, self.status = head, head.status
@@ -223,7 +223,7 @@ class Response:
 
     def _switch(self, head: ResponseHead) -> None:
         if not self._request.upgrade:
-            self._owner.fail(Failure.UPSTREAM_INVALID, "it switched protocols without being asked")
+            self._owner.fail(Failure.UPSTREAM_INVALID, "the engine switched protocols without an Upgrade request")
             return
         self.status = 101
         self.tunnel = Tunnel(self._client, websocket=self._request.upgrade == b"websocket")
@@ -261,7 +261,7 @@ class Response:
 
     def _tunnel_eof(self, tunnel: Tunnel) -> bool:
         if self._drain.draining and not tunnel.half_closed and tunnel.needs_close_frame:
-            # A process that ends without a close frame sends the same.
+            # A process that dies without sending a close frame looks the same.
             self._owner.fail(Failure.UPSTREAM_RESET)
             return False
         if tunnel.upstream_eof():

@@ -1,7 +1,7 @@
-"""What is read from server-sent events of OpenAI's and Anthropic's kinds, without decoding more than is needed.
+"""Reads OpenAI's and Anthropic's server-sent events, decoding no more than necessary.
 
-The form of the events, and how engines end a stream that they cut, is known from running vLLM, SGLang and llama.cpp:
-an unfinished answer ends with `finish_reason: "abort"` and `[DONE]`, or with `[DONE]` alone, in HTTP without an error.
+How engines end a stream that they cut was observed with vLLM, SGLang and llama.cpp: with `finish_reason: "abort"` and
+`[DONE]`, or with `[DONE]` alone, and without an error in HTTP.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 END_OF_EVENT = (b"\n\n", b"\n\r\n", b"\r\r")
-# Quotation marks inside a JSON string are escaped, so a generated text cannot look like one of these.
+# Quotation marks inside a JSON string are escaped, so generated text cannot match these patterns.
 _CONTENT = re.compile(
     rb'"(?:content|text|reasoning|reasoning_content|arguments|thinking|delta|partial_json|refusal)"\s*:\s*"[^"]'
 )
@@ -28,9 +28,12 @@ _SEQUENCE = re.compile(rb'"sequence_number"\s*:\s*([0-9]{1,15})')
 
 @dataclass(frozen=True, slots=True)
 class StreamForm:
-    """What an API's streams say of themselves. `begun`: bytes that are in one of the first events of an answer,
-    `finish`: that it is over, or has failed in a way that its client notices, `cut`: that the engine cut it.
-    `choices`: one request may ask for several answers in one stream, each of which is over by itself."""
+    """How an API's streams show their progress.
+
+    `begun`: bytes in one of the first events of a response. `finish`: it is complete, or has failed in a way that the
+    client notices. `cut`: the engine cut it. `numbered`: events have sequence numbers. `choices`: one stream may
+    contain several responses, each with an end of its own.
+    """
 
     begun: bytes
     finish: re.Pattern[bytes]
@@ -41,7 +44,7 @@ class StreamForm:
 
 CHAT_STREAM = StreamForm(
     b'"choices"',
-    # An empty one is what some engines write until there is one.
+    # Some engines write an empty reason until there is one.
     re.compile(rb'"finish_reason"\s*:\s*"[^"]'),
     re.compile(rb'"finish_reason"\s*:\s*"abort"'),
     choices=True,
@@ -55,34 +58,34 @@ MESSAGES_STREAM = StreamForm(b'"message_start"', re.compile(rb'"type"\s*:\s*"(?:
 
 
 def last_end(data: bytes) -> int:
-    """Behind the last whole event; 0 if there is none."""
+    """The position after the last complete event; 0 if there is none."""
     return max(at + len(mark) if (at := data.rfind(mark)) >= 0 else 0 for mark in END_OF_EVENT)
 
 
 @dataclass(slots=True)
 class Progress:
-    """How far the answers of a stream have come.
+    """The progress of a stream's responses.
 
-    `failed`: an error was told, which a client notices by itself. `choices`: those that have begun, `over`: those
-    whose end was announced. `foreign`: there are events, but none of an answer in this form.
+    `failed`: the stream contains an error, which the client notices. `choices`: those that have begun, `over`: those
+    whose end was announced. `other_form`: there are events, but none of a response in this form.
     """
 
     begun: bool = False
     failed: bool = False
-    foreign: bool = False
+    other_form: bool = False
     choices: frozenset[int] = frozenset((0,))
     over: frozenset[int] = frozenset()
 
     @property
     def finished(self) -> bool:
-        """Whether nothing is missing that its client would not notice."""
+        """Whether nothing is missing without the client noticing."""
         return self.failed or self.choices <= self.over
 
     def take(self, event: bytes, form: StreamForm) -> None:
         """Read one event."""
         if not self.begun:
             self.begun = form.begun in event
-            self.foreign = not self.begun and (self.foreign or not _DONE.search(event))
+            self.other_form = not self.begun and (self.other_form or not _DONE.search(event))
         if form.choices and _LATER_CHOICE.search(event):
             self.choices |= {index for index, _ in _choices(event)}
         if form.finish.search(event):
@@ -93,13 +96,13 @@ class Progress:
 
 
 class Reader:
-    """Counts what a stream has brought so far."""
+    """Counts what a stream has contained so far."""
 
     __slots__ = ("_form", "_last", "_progress", "_usage", "contents", "done")
 
     def __init__(self, form: StreamForm = CHAT_STREAM) -> None:
         self.contents = 0
-        """Events with generated text in them: what a token count falls back to."""
+        """Events with generated text: the fallback for the count of tokens."""
         self.done = False
         self._form = form
         self._progress = Progress()
@@ -107,23 +110,23 @@ class Reader:
 
     @property
     def generated(self) -> int:
-        """Tokens generated so far: the engine's own figure if the stream brought one, else events with content."""
+        """Tokens generated so far: the engine's own count if the stream contains one, else the events with content."""
         usage = _tokens(self._usage) if self._usage else None
         return self.contents if usage is None else usage
 
     @property
     def unfinished(self) -> bool:
-        """Whether an answer has begun of which nothing says that it is over."""
+        """Whether a response has begun and its end has not been announced."""
         return self._progress.begun and not self._progress.finished and not self.done
 
     @property
     def next_sequence(self) -> int:
-        """The number of the next event, where the API counts them."""
+        """The number of the next event, where the API numbers them."""
         numbers = _SEQUENCE.findall(self._last)
         return int(numbers[-1]) + 1 if numbers else 0
 
     def read(self, events: bytes) -> bool:
-        """Take whole events; returns whether there was more than comments in them."""
+        """Read complete events; returns whether they contain more than comments."""
         if b"data:" not in events:
             return False
         form = self._form
@@ -140,21 +143,21 @@ class Reader:
                 self.done = True
         return True
 
-    def before_hidden_end(self, events: bytes) -> int | None:
-        """Where in these events the silent end begins; None: nowhere."""
+    def find_silent_end(self, events: bytes) -> int | None:
+        """The position of an end that hides a truncated response; None if there is none."""
         form, progress = self._form, copy(self._progress)
         for start, end in _spans(events):
             event = events[start:end]
             if form.cut is not None and form.cut.search(event):
                 return start
             progress.take(event, form)
-            if not progress.finished and not progress.foreign and _DONE.search(event):
+            if not progress.finished and not progress.other_form and _DONE.search(event):
                 return start
         return None
 
 
 def _has_content(event: bytes) -> bool:
-    # This runs for every chunk of every stream: to look for plain bytes costs a fraction of looking for a pattern.
+    # This runs for every chunk of every stream: searching for bytes costs a fraction of a pattern match.
     at = event.find(_CHAT)
     if at >= 0:
         text = event[at + len(_CHAT) : at + len(_CHAT) + 3].lstrip()
@@ -195,7 +198,7 @@ def _choices(event: bytes) -> Iterator[tuple[int, object]]:
 
 
 def _tokens(event: bytes) -> int | None:
-    """The tokens of the answer so far, as OpenAI's and Anthropic's APIs tell them."""
+    """The response's tokens so far, as reported in OpenAI's and Anthropic's APIs."""
     for document in _documents(event):
         usage = document.get("usage")
         for name in ("completion_tokens", "output_tokens"):

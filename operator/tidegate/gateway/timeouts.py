@@ -1,7 +1,7 @@
-"""Three timeouts that are different things, per route, and the deadline that a client brings.
+"""Three timeouts per route, and the deadline that a client may set.
 
-`connect`: until the engine accepts a connection. `idle`: silence of a response that has begun; before its first byte a
-request may wait in the engine's queue for as long as `total` allows. `total`: from arrival to the last byte.
+`connect`: until the engine accepts a connection. `idle`: silence in a response that has begun; before its first byte a
+request may wait in the engine's queue as long as `total` allows. `total`: from arrival to the last byte.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A profile for the paths that begin with `prefix`, at a boundary between segments."""
+    """The timeouts for paths that begin with `prefix`, which ends at a segment boundary."""
 
     prefix: str
     timeouts: Timeouts
@@ -52,7 +52,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Profiles:
-    """The timeouts of every path: those of the longest prefix that fits, else the general ones."""
+    """The timeouts of every path: those of the longest matching prefix, else the general ones."""
 
     general: Timeouts = Timeouts()
     routes: tuple[Route, ...] = ()
@@ -66,7 +66,7 @@ class Profiles:
 
 
 def parse_routes(text: str, general: Timeouts) -> tuple[Route, ...]:
-    """Read the JSON list of `spec.gateway.routes`; what a route leaves out it has from `general`. Raises ValueError."""
+    """Parse the JSON list of `spec.gateway.routes`; omitted timeouts are those of `general`. Raises ValueError."""
     try:
         entries = json.loads(text) if text.strip() else []
     except ValueError as error:
@@ -106,7 +106,7 @@ def _route(entry: object, where: str, general: Timeouts) -> Route:
 
 
 def parse_deadline(value: bytes) -> float:
-    """The rest of a client's own deadline, in seconds; raises ValueError."""
+    """The remaining seconds of a deadline set by the client. Raises ValueError."""
     if not _NUMBER.fullmatch(value):
         raise ValueError("Tidegate-Deadline-Seconds must be a number of seconds, such as 12.5")
     return min(float(value), MAX_SECONDS)

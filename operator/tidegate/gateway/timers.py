@@ -1,4 +1,4 @@
-"""When something is due for one request although nothing happens: one timer each, moved only when it fires."""
+"""What is due for a request when nothing happens: one timer per request, rescheduled only when it fires."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tidegate.gateway.upstream_request import UpstreamRequest
 BODY_SECONDS = 30.0
 """How long a client may pause within the body of its request."""
 HALF_CLOSED_SECONDS = 2.0
-"""A client that has closed its half and is sent nothing for so long is gone: most that close one half close both."""
+"""A half-closed client that is sent nothing for so long is considered gone: most close both halves at once."""
 ENGINE_DONE_SECONDS = 5.0
-"""How long the client of a tunnel may stay when the engine has closed its half."""
+"""How long a tunnel stays open after the engine has closed its half."""
 KEEP_ALIVE_SECONDS = 10.0
-"""How often a quiet stream gets a comment while draining, so that no proxy on the way takes it for dead."""
+"""How often a silent stream gets a comment while draining, so that no proxy on the way considers it dead."""
 
 
 class Timed(Protocol):
-    """The request that the timers belong to: what they look at, and what they do to it."""
+    """The request that the timers belong to."""
 
     @property
     def over(self) -> bool:
@@ -39,7 +39,7 @@ class Timed(Protocol):
 
 
 class RequestTimers:
-    """The times of one request. The chunks of its response touch no timer: `Response.last` is read when one fires."""
+    """The timers of one request. Chunks of the response touch no timer: `Response.last` is read when one fires."""
 
     def __init__(
         self,
@@ -66,11 +66,11 @@ class RequestTimers:
         self._due = math.inf
 
     def touch(self) -> None:
-        """Something has happened on the client's side."""
+        """There was activity on the client's side."""
         self._last = self._now()
 
     def read_again(self) -> None:
-        """The client is read from again: its pause begins now."""
+        """Reading from the client has resumed: the time for its body restarts."""
         self._last = self._now()
         self.arm()
 
@@ -91,7 +91,7 @@ class RequestTimers:
             self._timer = None
 
     def arm(self) -> None:
-        """Look again at when something is due; to be called when more has changed than when bytes came last."""
+        """Reschedule; to be called when anything but the time of the latest bytes has changed."""
         due = min((moment for moment, _ in self._moments()), default=math.inf)
         if self._timer is not None and self._due <= due:
             return
@@ -104,7 +104,7 @@ class RequestTimers:
     # -- inside
 
     def _moments(self) -> list[tuple[float, Callable[[], None]]]:
-        """What is done when."""
+        """What is due, and when."""
         request, response, client, timeouts = self._request, self._response, self._client, self._timeouts
         over, last, gone = request.over, max(self._last, response.last), request.client_gone
         moments: list[tuple[float, Callable[[], None]]] = []

@@ -1,4 +1,4 @@
-"""A connection after it has switched protocols: the engine's direction, and a close frame where it is a WebSocket."""
+"""A connection after a protocol switch: bytes from the engine, and a close frame if it is a WebSocket."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tidegate.gateway.websocket import GOING_AWAY, Frames, close_frame
 
 
 class Tunnel:
-    """What is under way between client and engine after a response with status 101."""
+    """The connection between client and engine after a response with status 101."""
 
     def __init__(self, client: Client, *, websocket: bool) -> None:
         self._client = client
@@ -17,16 +17,16 @@ class Tunnel:
 
     @property
     def half_closed(self) -> bool:
-        """Whether either side has closed its half; then the loss of a connection takes nothing from anybody."""
+        """Whether either side has closed its half; then the loss of a connection is not a failure."""
         return self._client_done or self._engine_done
 
     @property
     def needs_close_frame(self) -> bool:
-        """Whether its protocol has close frames, and the engine has sent none."""
+        """Whether the protocol has close frames and the engine has not sent one."""
         return self._frames is not None and not self._frames.closed
 
     def from_upstream(self, data: bytes) -> bool:
-        """Send the engine's next bytes on; True: a close frame of ours came behind them, and the tunnel is over."""
+        """Forward the engine's next bytes; True: a close frame followed them, and the tunnel is over."""
         whole = len(data) if self._frames is None else self._frames.feed(data)
         if self._close_reason and whole:
             self._client.write(data[:whole])
@@ -36,19 +36,19 @@ class Tunnel:
         return False
 
     def client_eof(self) -> bool:
-        """The client has closed its half; True: both halves are closed now."""
+        """The client has closed its half; returns whether both halves are closed now."""
         self._client_done = True
         return self._engine_done
 
     def upstream_eof(self) -> bool:
-        """The engine has closed its half, and the client is told so; True: both halves are closed now."""
+        """The engine has closed its half; pass that on, and return whether both halves are closed now."""
         self._engine_done = True
         if not self._client_done:
             self._client.write_eof()
         return self._client_done
 
     def close(self, reason: str) -> bool:
-        """End it, a WebSocket at the next boundary between two frames of the engine; True: it is over now."""
+        """End it, a WebSocket at the next boundary between two frames; returns whether it is over now."""
         self._close_reason = reason
         if self._frames is not None and not self._frames.between:
             return False
@@ -56,7 +56,7 @@ class Tunnel:
         return True
 
     def close_now(self, code: int, reason: str) -> bool:
-        """Write a close frame as the last of it; False: none fits at this moment, or in this protocol."""
+        """Send a close frame; False: not possible at this moment, or in this protocol."""
         if self._frames is None or not self._frames.between:
             return False
         if not self._frames.closed:

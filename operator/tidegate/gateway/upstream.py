@@ -1,4 +1,4 @@
-"""Connections to the engine, which is at one address, on the same node."""
+"""Connections to the engine, which has one address, on the same node."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Protocol, cast
 from tidegate.gateway.clock import Clock
 
 REUSE_SECONDS = 1.0
-"""How long an idle connection may be used again: less than any engine keeps one (uvicorn, the shortest, 5 s), so that
-the engine does not close it under a request that cannot be sent twice."""
-MOST_IDLE = 64
+"""How long an idle connection may be reused: shorter than any engine's keep-alive (uvicorn has the shortest, 5 s), so
+that the engine does not close it under a request that cannot be sent twice."""
+MAX_IDLE = 64
 READ_BYTES = 64 * 1024
-# One buffer for all connections: it is read into and copied from without anything else happening in between.
+# One buffer for all connections: nothing else runs between a read into it and the copy out of it.
 VIEW = memoryview(bytearray(READ_BYTES))
 
 
 class Receiver(Protocol):
-    """Whoever takes what the engine sends on one connection."""
+    """Receives what the engine sends on a connection."""
 
     def upstream_data(self, data: bytes) -> None: ...
 
@@ -27,11 +27,11 @@ class Receiver(Protocol):
     def upstream_lost(self) -> None: ...
 
     def upstream_paused(self, paused: bool) -> None:
-        """The engine takes no more for now, or takes more again."""
+        """The engine's socket is full, or has room again."""
 
 
 class UpstreamConnection(asyncio.BufferedProtocol):
-    """One connection; without a receiver it is idle, and anything received then is a reason to close it."""
+    """One connection. Without a receiver it is idle, and is closed if anything arrives."""
 
     transport: asyncio.Transport
 
@@ -39,7 +39,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self.idle_since = 0.0
         self.lost = False
         self.paused = False
-        """Whether the engine takes no more at the moment."""
+        """Whether the engine's socket is full."""
         self._receiver: Receiver | None = None
 
     def attach(self, receiver: Receiver) -> None:
@@ -84,13 +84,13 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self._receiver.upstream_paused(False)
 
     def drop(self) -> None:
-        """Close at once: that is how an engine learns that nobody wants the rest."""
+        """Close at once: that is how an engine learns that the rest is not needed."""
         self._receiver = None
         self.transport.abort()
 
 
 class Pool:
-    """Opens connections, and keeps those that can be used again for a moment."""
+    """Opens connections, and keeps reusable ones for a moment."""
 
     def __init__(self, host: str, port: int, clock: Clock) -> None:
         self._clock = clock
@@ -105,7 +105,7 @@ class Pool:
         return connection
 
     def take(self) -> UpstreamConnection | None:
-        """An open connection, the one that was idle for the shortest time."""
+        """The open connection that has been idle for the shortest time, if there is one."""
         while self._idle:
             connection = self._idle.pop()
             if self._usable(connection):
@@ -114,9 +114,9 @@ class Pool:
         return None
 
     def give(self, connection: UpstreamConnection) -> None:
-        """Keep a connection on which nothing is under way."""
+        """Return a connection on which no request is in progress."""
         connection.detach(self._clock.monotonic())
-        if len(self._idle) >= MOST_IDLE or connection.lost or connection.transport.is_closing():
+        if len(self._idle) >= MAX_IDLE or connection.lost or connection.transport.is_closing():
             connection.drop()
             return
         self._idle.append(connection)
@@ -124,7 +124,7 @@ class Pool:
             self._timer = asyncio.get_running_loop().call_later(REUSE_SECONDS, self._sweep)
 
     def close(self) -> None:
-        """Drop what is idle."""
+        """Close all idle connections."""
         while self._idle:
             self._idle.pop().drop()
 

@@ -1,4 +1,4 @@
-"""The request on its way to the engine: over a connection that is open already, or over a new one."""
+"""The request in transit to the engine, over a reused connection or a new one."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tidegate.gateway.upstream import Receiver, UpstreamConnection
 LATE_CONNECTION_SECONDS = 0.1
 MAX_OUTBOX_BYTES = 64 * 1024
 RETRYABLE = (b"GET", b"HEAD", b"OPTIONS")
-# Compression would hold a stream back and could not be written into; between two containers of a pod it saves nothing.
+# A compressed stream is delayed and nothing can be inserted into it; between containers of a pod it saves nothing.
 DROPPED = frozenset({b"accept-encoding", b"expect", b"http2-settings", DEADLINE_HEADER})
 
 
 class UpstreamRequest:
-    """One request's side towards the engine; what the engine answers goes to `receiver`.
+    """Sends one request to the engine; the response goes to `receiver`.
 
-    `deadline`: the client's own, in the clock's monotonic seconds. `connect_seconds`: 0 means no limit. `on_failure`
-    is called with the failure and a detail when the engine cannot be reached.
+    `deadline`: set by the client, in the clock's monotonic seconds. `connect_seconds`: 0 means no limit. `on_failure`
+    is called with the failure and a detail if the engine cannot be reached.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class UpstreamRequest:
         on_failure: Callable[[Failure, str], None],
     ) -> None:
         self.done = not head.length
-        """Whether all of the request's body has come from the client."""
+        """Whether the complete body has arrived from the client."""
         self._shared = shared
         self._client = client
         self._head = head
@@ -58,7 +58,7 @@ class UpstreamRequest:
         self._outbox_bytes = 0
 
     def start(self) -> None:
-        """Send the head, over an open connection if there is one."""
+        """Send the head, over an idle connection if there is one."""
         connection = self._shared.pool.take()
         if connection is None:
             self._open()
@@ -79,7 +79,7 @@ class UpstreamRequest:
             self._write(LAST_CHUNK)
 
     def retry(self) -> bool:
-        """Send it once more if the engine closed an idle connection just as it was used again; else False."""
+        """Resend it if the engine closed an idle connection just as it was reused; else return False."""
         if not self._reused or self._head.method not in RETRYABLE or self._head.length:
             return False
         self._disconnect()
@@ -87,17 +87,17 @@ class UpstreamRequest:
         return True
 
     def tunnel_data(self, data: bytes) -> None:
-        """Forward bytes of another protocol, once the engine has switched to it."""
+        """Forward bytes after a protocol switch."""
         if self._connection is not None and not self._connection.transport.is_closing():
             self._connection.transport.write(data)
 
     def tunnel_eof(self) -> None:
-        """Close the half towards the engine; it may go on sending."""
+        """Close the half towards the engine, which may go on sending."""
         if self._connection is not None and not self._connection.transport.is_closing():
             self._connection.transport.write_eof()
 
     def pause_response(self, paused: bool) -> None:
-        """Stop reading the response, or read on: the client's socket is full, or has room again."""
+        """Pause reading the response because the client's socket is full, or resume."""
         if self._connection is not None and not self._connection.transport.is_closing():
             transport = self._connection.transport
             (transport.pause_reading if paused else transport.resume_reading)()
@@ -106,7 +106,7 @@ class UpstreamRequest:
         """The response is over: keep the connection for another request, or close it."""
         self._over = True
         connection = self._connection
-        # While the client's socket is full, the connection is not read from.
+        # While the client's socket is full, reading from the connection is paused.
         if connection is None or not reusable or not self.done or connection.paused or self._client.paused:
             self._disconnect()
         else:
@@ -114,7 +114,7 @@ class UpstreamRequest:
             self._shared.pool.give(connection)
 
     def drop(self) -> None:
-        """Close at once: that is how an engine learns that nobody wants the rest."""
+        """Close at once: that is how an engine learns that the rest is not needed."""
         self._over = True
         self._disconnect()
 
@@ -132,7 +132,7 @@ class UpstreamRequest:
         if self._over:
             return
         if self._connection is not None:
-            # uvloop raises where asyncio says nothing; the loss of the connection is reported in a moment.
+            # uvloop raises where asyncio ignores the write; the loss of the connection is reported in a moment.
             if not self._connection.transport.is_closing():
                 self._connection.transport.write(data)
             return
@@ -149,11 +149,11 @@ class UpstreamRequest:
         opening = asyncio.ensure_future(self._shared.pool.connect())
         try:
             await asyncio.wait([opening], timeout=limit or None)
-            # A process that got no CPU for so long finds the time over and the connection made in the same moment.
+            # A process that got no CPU for so long sees the timeout and the new connection at the same moment.
             connection = await asyncio.wait_for(opening, LATE_CONNECTION_SECONDS)
         except TimeoutError:
             self._connecting = None
-            self._on_failure(Failure.CONNECT, f"none within {limit:g} s")
+            self._on_failure(Failure.CONNECT, f"no connection within {limit:g} s")
         except OSError as error:
             self._connecting = None
             self._shared.engine.unreachable(error)
@@ -165,7 +165,7 @@ class UpstreamRequest:
             self._connecting = None
             self._connected(connection)
         finally:
-            # Nobody wants it any more; it may have been made in the very moment in which it was cancelled.
+            # Not needed any more; it may have been established at the very moment of the cancellation.
             if (
                 not opening.cancel()
                 and self._connection is None
@@ -178,7 +178,7 @@ class UpstreamRequest:
         if self._over:
             return
         if connection.lost or connection.transport.is_closing():
-            # Lost between the moment in which it was made and this one, when it had no receiver.
+            # Lost after it was established and before it had a receiver.
             self._on_failure(Failure.UPSTREAM_RESET, "")
             return
         try:

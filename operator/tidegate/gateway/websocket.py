@@ -1,4 +1,4 @@
-"""What must be known of WebSocket frames to write a close frame between two of them (RFC 6455, section 5)."""
+"""Follows WebSocket frames, to insert a close frame between two of them (RFC 6455, section 5)."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ _LENGTHS = {126: 2, 127: 8}
 
 
 class Frames:
-    """Follows the frames of one direction through whatever pieces they arrive in."""
+    """Follows the frames of one direction, in whatever pieces they arrive."""
 
     def __init__(self) -> None:
         self.closed = False
-        """Whether a close frame has gone by: behind it there must be no other (section 5.5.1)."""
+        """Whether a close frame has passed: no other may follow it (section 5.5.1)."""
         self._head = b""
         self._left = 0
 
     @property
     def between(self) -> bool:
-        """Whether all that has come so far ends with a whole frame."""
+        """Whether everything so far ends with a complete frame."""
         return not self._head and not self._left
 
     def feed(self, data: bytes) -> int:
-        """Take the next piece; returns how much of it belongs to a frame that began before it or ends in it."""
+        """Take the next piece; returns the position in it after the last frame that is complete; 0 if there is none."""
         at = whole = 0
         while at < len(data):
             if self._left:
@@ -42,7 +42,7 @@ class Frames:
         return whole
 
     def _size(self) -> int | None:
-        """Bytes behind the head of this frame, once the head is whole."""
+        """Bytes after the head of this frame, once the head is complete."""
         if len(self._head) < 2:
             return None
         short = self._head[1] & 0x7F
