@@ -136,28 +136,12 @@ async def test_sigterm_prestop_and_post_in_any_order_and_number_have_one_deadlin
         assert (last["cut"], last["inFlight"]) == (1, 0)
 
 
-async def test_wrong_options_are_one_sentence_that_names_them(tmp_path: Path) -> None:
-    for name, value, named in (
-        ("TIDEGATE_ROUTES", '[{"pathPrefix": "v1"}]', "--routes[0].pathPrefix"),
-        ("TIDEGATE_ROUTES", "{", "--routes"),
-        ("TIDEGATE_LISTEN", "8080", "--listen"),
-        ("TIDEGATE_IDLE_SECONDS", "soon", "--idle-seconds"),
-        ("TIDEGATE_READY_PATH", "health", "--ready-path"),
-        (
-            "TIDEGATE_ROUTES",
-            f'[{{"pathPrefix": "/", "timeouts": {{"idleSeconds": 1{"0" * 400}}}}}]',
-            "--routes[0].timeouts",
-        ),
-        ("TIDEGATE_WARMUP_BODY", "{}", "--warmup-body: requires --warmup-path"),
-        ("TIDEGATE_UPSTREAM", "::1:80", "--upstream"),
-        ("TIDEGATE_UPSTREAM", ":8000", "--upstream"),
-        ("TIDEGATE_UPSTREAM", "127.0.0.1:0", "--upstream"),
-    ):
-        process = await asyncio.create_subprocess_exec(
-            "env", f"{name}={value}", *([] if name == "TIDEGATE_UPSTREAM" else ["TIDEGATE_UPSTREAM=127.0.0.1:1"]),
-            str(Path(__file__).parents[2] / ".venv/bin/tidegate"), "gateway", stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        _, told = await process.communicate()
-        assert process.returncode == 2
-        assert told.decode().startswith(f"tidegate gateway: {named}")
-        assert len(told.decode().splitlines()) == 1
+async def test_the_installed_command_refuses_a_wrong_option_with_one_sentence() -> None:
+    process = await asyncio.create_subprocess_exec(
+        "env", "TIDEGATE_UPSTREAM=:8000", str(Path(__file__).parents[2] / ".venv/bin/tidegate"), "gateway",
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    _, told = await process.communicate()
+    assert process.returncode == 2
+    assert told.decode().startswith("tidegate gateway: --upstream")
+    assert len(told.decode().splitlines()) == 1
