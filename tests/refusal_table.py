@@ -87,7 +87,7 @@ def bound(path: str, bad: int, good: int) -> Refusal:
     )
 
 
-PORT_SAYS = "must be a port number from 1 to 65535 without quotes, or the name of a container's port"
+PORT_SAYS = "must be a port number from 1 to 65535 without quotes, or the name of a container port"
 UNDECLARED = "does not declare: add a port named"
 SLOTS_SAY = "must be a number of pods from 0 to 1000 without quotes, or a percentage"
 GRACE_SAYS = "raise grace.maxSeconds or lower a term"
@@ -98,7 +98,7 @@ HEADER = {"name": "X-Drain-Token", "secretKeyRef": {"name": "my-app", "key": "dr
 PATH_SAYS = "must be an absolute path"
 POINTER_SAYS = "must be a JSON pointer (RFC 6901)"
 HEADER_SAYS = "must be the name of a header that carries a secret"
-OVER_SAYS = "or say with count where the number of requests is read"
+OVER_SAYS = "set count to where it can read the number of requests"
 
 
 def foreign(**fields: Any) -> dict[str, Any]:
@@ -220,21 +220,21 @@ GATEWAY_REFUSALS = [
         "spec.gateway.listenPort",
         behind() | {"port": 9900},
         behind(listenPort=9902) | {"port": 9900},
-        "set it to a free one",
+        "set it to a free port",
     ),
     Refusal(
         "an engine at the port of the contract",
         "spec.gateway.adminPort",
         behind() | {"port": 9901},
         behind(adminPort=9902) | {"port": 9901},
-        "set it to a free one",
+        "set it to a free port",
     ),
     Refusal(
         "the contract on the port that carries requests",
         "spec.gateway.adminPort",
         behind(listenPort=9901),
         behind(listenPort=9901, adminPort=9900),
-        "must be another port than listenPort",
+        "must differ from listenPort",
     ),
     Refusal(
         "a port that needs root",
@@ -257,7 +257,7 @@ GATEWAY_REFUSALS = [
         "spec.gateway.image",
         behind(image="https://r.example/g:1 "),
         behind(image="r.example:5000/a/g:1@sha256:00"),
-        "must be the reference of an image",
+        "must be an image reference",
     ),
     Refusal(
         "a pull policy misspelt",

@@ -1,7 +1,7 @@
-"""The closed sets of words that status, events and annotations use.
+"""The enumerations that status, events and annotations use.
 
-Scripts, alerts and GitOps health checks match on them, so a word is added here and in the documentation before it is
-used, and never changes its meaning.
+Scripts, alerts and GitOps health checks match on these words. So a word is added here and in the documentation before
+it is used, and never changes its meaning.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class ConditionType(StrEnum):
-    """Types of conditions. The first three follow kstatus and are always there; the others only while true."""
+    """Types of conditions. The first three follow kstatus and are always present; the others only while True."""
 
     READY = "Ready"
     RECONCILING = "Reconciling"
@@ -64,22 +64,22 @@ class Reason(StrEnum):
 
 
 class BlockedReason(StrEnum):
-    """Why nothing more is done for a service now: what the plan says, and what everything for people maps.
+    """Why the plan does nothing more for a service now. Conditions, events and metrics are derived from it.
 
-    Declared by weight: where several hold, the first is told.
+    In order of importance: if several apply, the first one is reported.
     """
 
     # Somebody has to act.
     TEMPLATE_CONFLICT = "TemplateConflict"
-    """The template holds what Tidegate cannot work with."""
+    """The template contradicts what Tidegate has to set."""
     INVALID_SPEC = "InvalidSpec"
     """The API server's dry run refuses the template."""
     WRITE_REFUSED = "WriteRefused"
     """The API server refuses a write of the operator."""
     NAME_CONFLICT = "NameConflict"
-    """Somebody else has the name of a child."""
+    """An object with the name of a child belongs to somebody else."""
     NO_ANSWER = "NoAnswer"
-    """No pod can be asked what it holds."""
+    """No pod answers on its drain port."""
     BUDGET_HELD = "BudgetHeld"
     """`onExpiry: Hold` keeps pods beyond their budget."""
     NEW_REVISION_FAILED = "NewRevisionFailed"
@@ -87,10 +87,10 @@ class BlockedReason(StrEnum):
     PODS_REFUSED = "PodsRefused"
     """Admission or quota refuses pods of the wanted revision."""
     NO_SPARE_CAPACITY = "NoSpareCapacity"
-    """A surge pod finds no node."""
+    """No node can take the surge pod."""
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
-    """A pod of the wanted revision is overdue."""
-    # It ends by itself, or when a person wishes it to.
+    """A pod of the wanted revision has missed its progress deadline."""
+    # It ends by itself, or as soon as the user wants it to.
     PREDECESSOR_TERMINATING = "PredecessorTerminating"
     """Children of a deleted LLMService of this name are still there."""
     PAUSED = "Paused"
@@ -98,31 +98,31 @@ class BlockedReason(StrEnum):
     DRAINED_BY_OTHERS = "DrainedByOthers"
     """A third party drains pods that should serve."""
     BUDGET_SPENT = "BudgetSpent"
-    """Drains whose budget is spent and that are let go."""
+    """Pods whose drain budget is spent are being released."""
     DRAINING = "Draining"
-    """Pods drain."""
+    """Pods are draining."""
     POD_NOT_READY = "PodNotReady"
     """Pods of the wanted revision are not Ready yet."""
     POD_TERMINATING = "PodTerminating"
-    """Without surge a terminating pod holds its place."""
+    """Without surge, a terminating pod occupies its slot."""
     POD_DRAINED = "PodDrained"
-    """Drained pods stand until their ReplicaSet has deleted them."""
+    """Drained pods exist until their ReplicaSet has deleted them."""
     MIN_READY_SECONDS = "MinReadySeconds"
     """Pods have not stayed Ready for long enough."""
     LEAST_SERVING = "LeastServing"
-    """As many pods serve as are needed, so none of them goes."""
+    """No more pods serve than are needed, so none of them is drained."""
     RECOVERING_FROM_LOSS = "RecoveringFromLoss"
-    """Pods were lost, and no serving pod goes until they are replaced."""
+    """Pods were lost, and no serving pod is drained until they are replaced."""
     POD_NOT_CREATED = "PodNotCreated"
-    """Pods are asked for and not there yet, or not asked for any more and still there."""
+    """Wanted pods do not exist yet, or pods that are no longer wanted still exist."""
     FLAPPING = "Flapping"
-    """Pods are NotReady for too short a time to count as lost."""
+    """Pods have been NotReady for too short a time to count as lost."""
     ROOM_FOR_UNSCHEDULABLE = "RoomForUnschedulable"
-    """`whenNoCapacity: DrainFirst`: a pod that has gone makes the room that is needed."""
+    """`whenNoCapacity: DrainFirst`: a pod that was drained makes room for the Unschedulable one."""
     ONE_AT_A_TIME = "OneAtATime"
-    """Without the admission policies one pod drains at a time."""
+    """Without the admission policies, one pod drains at a time."""
     NO_FREE_SLOT = "NoFreeSlot"
-    """Pods that may become Ready again go only as the slots of the rollout allow."""
+    """Pods that may become Ready again are drained only as the slots of the rollout allow."""
 
 
 class ConditionStatus(StrEnum):
@@ -156,7 +156,6 @@ class DrainReason(StrEnum):
 
     ROLLOUT = "Rollout"
     SCALE_IN = "ScaleIn"
-    NODE_DRAIN = "NodeDrain"
     MANUAL = "Manual"
 
 

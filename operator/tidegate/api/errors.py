@@ -1,21 +1,21 @@
 """Everything that Tidegate raises on purpose.
 
     TidegateError
-    |-- InvalidSpec          fields of an LLMService: a person has to change them
-    |-- ClusterError         the API server's answer is not the wished one
-    |   |-- NotFound         404: it is gone; for a delete that means done
-    |   |-- Conflict         409, or a failed `test` of a JSON patch: read again, then decide again
-    |   |-- Denied           401 or 403: RBAC or an admission policy said no; the text is the server's
+    |-- InvalidSpec          fields of an LLMService: the user has to change them
+    |-- ClusterError         the API server did not do what was asked
+    |   |-- NotFound         404: the object is gone; a delete has succeeded
+    |   |-- Conflict         409, or a failed `test` of a JSON patch: read again and decide again
+    |   |-- Denied           401 or 403: refused by RBAC or an admission policy; the text is the server's
     |   |-- Rejected         400 or 422: the object is invalid; `causes` holds (field, message)
-    |   `-- Unavailable      429, 5xx, no answer: the write may or may not have happened
-    |-- TemplateRefused      a dry run of a new revision was refused; `causes` holds (field, message)
-    |-- CannotListen         an address of this process that it cannot have: a person has to give another one
-    `-- PodTrouble           a pod that cannot be asked, or an answer that cannot be believed
-        |-- KeyRefused       401: the key is not, or no longer, the pod's
-        `-- TooLate          409 to an undrain: it is sealed, or drains under another id
+    |   `-- Unavailable      429, 5xx or no answer: the write may or may not have happened
+    |-- TemplateRefused      the dry run of a new revision was refused; `causes` holds (field, message)
+    |-- CannotListen         this process cannot listen on an address: the user has to give another one
+    `-- PodTrouble           a pod does not answer, or its answer is not valid
+        |-- KeyRefused       401: the pod does not accept the key, or no longer does
+        `-- TooLate          409 to an undrain: the pod is sealed, or drains under another id
 
-Whoever catches one decides by the branch: InvalidSpec and TemplateRefused become conditions, Conflict a pass at once,
-the rest a pass after a backoff; PodTrouble never leaves its session. Texts reach users: they name field and remedy.
+Handlers decide by the branch: InvalidSpec and TemplateRefused become conditions, Conflict causes a pass at once, the
+others a pass after a backoff; PodTrouble never leaves its session. Users read the texts: each names field and remedy.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ class Problem:
 
 
 class InvalidSpec(TidegateError):
-    """Fields of the LLMService that the operator cannot work with, all of them at once.
+    """Invalid fields of the LLMService, all of them at once.
 
-    The schema refuses the same at apply; this is for objects stored under another version of the CRD and for files.
+    The schema refuses the same at apply; this is for objects that were stored under another version of the CRD, and for
+    files.
     """
 
     def __init__(self, problems: Iterable[Problem]) -> None:
@@ -51,19 +52,19 @@ class InvalidSpec(TidegateError):
 
 
 class ClusterError(TidegateError):
-    """An answer of the API server that is not the wished one."""
+    """The API server did not do what was asked."""
 
 
 class NotFound(ClusterError):
-    """The object is not there."""
+    """The object does not exist."""
 
 
 class Conflict(ClusterError):
-    """The object is not as it was when the decision was taken."""
+    """The object has changed since the decision was made."""
 
 
 class Denied(ClusterError):
-    """RBAC or admission refused; no use in trying again before the cause is gone."""
+    """Refused by RBAC or admission; a retry is useless until the cause is fixed."""
 
 
 class Rejected(ClusterError):
@@ -75,7 +76,7 @@ class Rejected(ClusterError):
 
 
 class Unavailable(ClusterError):
-    """No answer, or not now. `retry_after` is the server's own wish in seconds, or None."""
+    """No answer, or the server is overloaded. `retry_after` is what the server asks for, in seconds, or None."""
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -83,7 +84,7 @@ class Unavailable(ClusterError):
 
 
 class TemplateRefused(TidegateError):
-    """The API server's dry run of a new revision said no; `causes` holds (field, message)."""
+    """The API server refused the dry run of a new revision; `causes` holds (field, message)."""
 
     def __init__(self, causes: Iterable[tuple[str, str]]) -> None:
         self.causes = tuple(causes)
@@ -91,11 +92,14 @@ class TemplateRefused(TidegateError):
 
 
 class CannotListen(TidegateError):
-    """The operating system refuses an address that this process should listen on."""
+    """The operating system does not let this process listen on an address."""
 
 
 class PodTrouble(TidegateError):
-    """`kind` is one word for metrics and decisions; the text is for people and wholly ours, never the pod's."""
+    """A pod does not answer, or its answer is not valid.
+
+    `kind` is one word, for metrics and decisions. The text is for people and never contains anything that a pod sent.
+    """
 
     def __init__(self, kind: str, detail: str) -> None:
         super().__init__(detail)
@@ -103,7 +107,7 @@ class PodTrouble(TidegateError):
 
 
 class KeyRefused(PodTrouble):
-    """The pod refuses the key."""
+    """The pod does not accept the key."""
 
 
 class TooLate(PodTrouble):

@@ -1,6 +1,6 @@
-"""A drain endpoint of the application's own, which does not speak the contract: what to call, and when it is over.
+"""A drain endpoint of the application's own, which does not implement the contract: what to call, and when it is over.
 
-There is a path and no host anywhere: only pods that the operator owns are ever called.
+There are only paths here, no hosts: the operator calls nothing but pods that it owns.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ HEADER_NAME = r"^[A-Za-z0-9_-]+$"
 SUBDOMAIN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 DATA_KEY = r"^[-._a-zA-Z0-9]+$"
 OURS = ("accept-encoding", "connection", "content-length", "host", "te", "trailer", "transfer-encoding", "upgrade")
-"""Headers, in lower case, that say whom is spoken to and how: never the user's."""
+"""Headers, in lower case, that HTTP itself needs: users cannot set them."""
 
 EndpointPath = Annotated[
     str,
     Field(max_length=1024),
     matching(
         PATH,
-        "must be an absolute path such as /internal/drain, a query allowed: write it without scheme, host and "
+        "must be an absolute path such as /internal/drain, optionally with a query: write it without scheme, host and "
         "port, since only the service's own pods are called",
     ),
 ]
 
 
 class Method(StrEnum):
-    """The HTTP method of the call that begins a drain."""
+    """The HTTP method of the call that starts a drain."""
 
     GET = "GET"
     POST = "POST"
@@ -43,22 +43,22 @@ class Method(StrEnum):
 
 
 class Count(Model):
-    """Where the application says how many requests it holds."""
+    """Where the application reports how many requests are in flight."""
 
     path: EndpointPath
-    """Path that is read with GET and answers JSON, on the same port as the drain endpoint."""
+    """Path that answers GET with JSON, on the same port as the drain endpoint."""
     pointer: Annotated[
         str,
         Field(max_length=256),
         matching(
             POINTER,
-            "must be a JSON pointer (RFC 6901) such as /active, with ~0 for ~ and ~1 for / in a name: write / "
-            "before each step; the empty string is the whole answer",
+            "must be a JSON pointer (RFC 6901) such as /active: write / before each name, with ~0 for ~ and ~1 for / "
+            'in a name, or "" for the complete answer',
         ),
     ]
-    """JSON pointer (RFC 6901) to the whole number in that answer."""
+    """JSON pointer (RFC 6901) to the number in that answer. It must be an integer."""
     offset: int = bounded(0, 0, 1000)
-    """What the number shows when nothing is in flight, for example 1 if the reading itself is counted; absent: 0."""
+    """The number when nothing is in flight, for example 1 if the request for it is counted too; absent: 0."""
 
 
 class SecretKeyRef(Model):
@@ -81,7 +81,7 @@ class SecretKeyRef(Model):
 
 
 class Header(Model):
-    """A header whose value is secret."""
+    """A header whose value is in a Secret."""
 
     name: Annotated[
         str,
@@ -95,25 +95,25 @@ class Header(Model):
     ]
     """Name of the header."""
     secret_key_ref: SecretKeyRef
-    """Where its value is read."""
+    """The Secret key that holds the value."""
 
 
 class Foreign(Model):
-    """A drain endpoint of the application's own. It has to bear being called again, as after a restart of the
-    operator, and it cannot be undone: a pod that was wanted again is replaced."""
+    """A drain endpoint of the application's own. It must accept repeated calls, as after a restart of the operator. Its
+    drain cannot be undone: if a draining pod is wanted again, it is replaced."""
 
     method: Method
-    """HTTP method of the call that begins the drain. A GET that answers when the drain is over and needs no header also
-    serves as preStop hook; for anything else the hook only sleeps."""
+    """HTTP method of the call that starts the drain. A GET that answers when the drain is over and needs no header is
+    also used as the preStop hook; otherwise the hook only sleeps."""
     path: EndpointPath
     """Path of that call, on `spec.drain.native.port`. The call is made when the pod has left the endpoints and
     propagationSeconds have passed."""
     answers_when_over: StrictBool = False
-    """Whether the call itself returns, with a 2xx status, when the last request has ended; absent: false. With a count,
-    the count must be 0 at that moment, otherwise the call is made again: for endpoints that give up waiting."""
+    """Whether the call itself returns, with a 2xx status, when the last request has ended; absent: false. If count is
+    set too, the call is repeated until it returns while the count is 0: for endpoints with a timeout of their own."""
     count: Count | None = None
-    """Where the number of requests in flight is read. Two reads of 0 mean that the drain is over, unless the call says
-    so itself."""
+    """Where the number of requests in flight is read. The drain is over when two reads give 0, unless
+    answersWhenOver is true."""
     header: Header | None = None
     """Header that is sent with the call and with the reads of the count."""
 
@@ -121,13 +121,13 @@ class Foreign(Model):
         Rule(
             field="answersWhenOver",
             cel="(has(self.answersWhenOver) && self.answersWhenOver) || has(self.count)",
-            message="nothing says when the drain is over: set it to true if the call returns when the last request has "
-            "ended, or say with count where the number of requests is read",
+            message="must be true if the call returns when the last request has ended. Otherwise Tidegate cannot know "
+            "when the drain is over: set count to where it can read the number of requests",
             holds=lambda foreign: foreign.answers_when_over or foreign.count is not None,
         ),
     )
 
     @property
     def serves_as_hook(self) -> bool:
-        """Whether the kubelet can make the call itself: it only knows GET, and reads no Secret."""
+        """Whether the kubelet can make the call in a preStop hook: a hook can only GET and cannot read a Secret."""
         return self.method is Method.GET and self.answers_when_over and self.header is None

@@ -1,4 +1,4 @@
-"""The gateway that Tidegate puts in front of an engine, in the engine's own pod: image, ports, limits of time."""
+"""The gateway that Tidegate puts in front of an engine, in the engine's own pod: image, ports, timeouts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUANTITY = r"^[0-9]+([.][0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
 
 
 class Engine(StrEnum):
-    """What stands behind the gateway."""
+    """The engine behind the gateway."""
 
     VLLM = "VLLM"
     SGLANG = "SGLang"
@@ -40,37 +40,37 @@ Quantity = Annotated[
     IntOrString,
     Rule(
         cel=f"type(self) == int ? self >= 0 : self.matches(r'{QUANTITY}')",
-        message='must be a quantity such as 500m, "0.5" or 256Mi: write a fraction in quotes, and no exponent',
+        message='must be a quantity such as 500m, "0.5" or 256Mi: put a fraction in quotes, and use no exponent',
         holds=lambda value: value >= 0 if isinstance(value, int) else bool(re.fullmatch(QUANTITY, value)),
     ),
 ]
 
 
 class ResourceList(Model):
-    """Limits of CPU and memory."""
+    """Quantities of CPU and memory."""
 
     cpu: Quantity | None = None
-    """Amount of CPU."""
+    """CPU, in cores."""
     memory: Quantity | None = None
-    """Amount of memory."""
+    """Memory, in bytes."""
 
 
 class Resources(Model):
-    """What the gateway asks of its node. A CPU limit would add to the time of every token."""
+    """Resources of the gateway. A CPU limit would delay every token."""
 
     requests: ResourceList | None = None
-    """What the scheduler reserves; absent: 50m CPU and 64Mi memory."""
+    """Resources that the scheduler reserves; absent: 50m CPU and 64Mi memory."""
     limits: ResourceList | None = None
-    """What it must not exceed; absent: no limit, unless a LimitRange of the namespace sets one."""
+    """Maximum resources; absent: no limit, unless a LimitRange of the namespace sets one."""
 
 
 class Warmup(Model):
-    """A request that the engine has to answer before the pod turns Ready."""
+    """A request that the engine must answer before the pod becomes Ready."""
 
     path: EndpointPath
     """Path of the request."""
     body: Annotated[str, Field(max_length=65_536)] | None = None
-    """JSON text that is sent with POST; absent: the request is a GET."""
+    """JSON body that is sent with POST; absent: the request is a GET."""
 
 
 def _seconds() -> Any:
@@ -78,14 +78,14 @@ def _seconds() -> Any:
 
 
 class Timeouts(Model):
-    """Three limits that are three different things; 0 means no limit."""
+    """Timeouts of a request; 0 means no timeout."""
 
     connect_seconds: Annotated[int, _seconds()] | None = None
-    """Seconds until the engine has accepted a connection; absent: 5."""
+    """Seconds until the engine has accepted the connection; absent: 5."""
     idle_seconds: Annotated[int, _seconds()] | None = None
     """Seconds of silence within an answer that has begun; absent: 300."""
     total_seconds: Annotated[int, _seconds()] | None = None
-    """Seconds from the arrival of a request to the last byte of its answer; absent: 3600."""
+    """Seconds from the arrival of the request to the last byte of its answer; absent: 3600."""
 
 
 PathPrefix = Annotated[
@@ -96,16 +96,16 @@ PathPrefix = Annotated[
 
 
 class Route(Model):
-    """Requests whose path begins in a certain way, with limits of their own."""
+    """Timeouts for requests whose path has a certain prefix."""
 
     path_prefix: PathPrefix
-    """Prefix of the path, in whole segments. If several match, the longest wins."""
+    """Prefix of the path, in complete segments. If several match, the longest applies."""
     timeouts: Timeouts
-    """Timeouts of these requests; what is absent comes from gateway.timeouts."""
+    """Timeouts of these requests; an absent one comes from gateway.timeouts."""
 
 
 class Gateway(Model):
-    """The gateway's container. Everything here is optional."""
+    """The gateway's container. All fields are optional."""
 
     image: (
         Annotated[
@@ -113,23 +113,23 @@ class Gateway(Model):
             Field(max_length=512),
             matching(
                 IMAGE,
-                "must be the reference of an image, such as registry.example.com/tidegate-gateway:0.1: "
-                "write it without scheme and spaces, or leave it out",
+                "must be an image reference such as registry.example.com/tidegate-gateway:0.1: write it without "
+                "scheme and spaces, or leave it out",
             ),
         ]
         | None
     ) = None
-    """Image of the gateway; absent: the one with which the operator was started."""
+    """Image of the gateway; absent: the operator's --gateway-image."""
     image_pull_policy: PullPolicy | None = None
     """When the image is pulled; absent: Kubernetes decides by its tag."""
     resources: Resources = Resources()
     """Resources of the container."""
     listen_port: int = bounded(GATEWAY_PORT, 1024, 65_535)
-    """Port at which the gateway takes requests; absent: 9900. The Service finds it by the name of spec.port."""
+    """Port on which the gateway accepts requests; absent: 9900. The Service finds it by the name of spec.port."""
     admin_port: int = bounded(CONTRACT_PORT, 1024, 65_535)
-    """Port at which the gateway speaks the drain contract; absent: 9901."""
+    """Port on which the gateway serves the drain contract; absent: 9901."""
     warmup: Warmup | None = None
-    """A request that must be answered before the pod becomes Ready; absent: none."""
+    """A request that the engine must answer before the pod becomes Ready; absent: none."""
     timeouts: Timeouts = Timeouts()
     """Timeouts of every request."""
     routes: Annotated[
@@ -139,15 +139,15 @@ class Gateway(Model):
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["pathPrefix"]},
         ),
     ] = ()
-    """Timeouts of requests to certain paths."""
+    """Timeouts of requests to certain paths; absent: gateway.timeouts applies to all."""
 
     rules: ClassVar = (
         Rule(
             field="adminPort",
             cel=f"(has(self.adminPort) ? self.adminPort : {CONTRACT_PORT}) != "
             f"(has(self.listenPort) ? self.listenPort : {GATEWAY_PORT})",
-            message=f"must be another port than listenPort (absent: adminPort {CONTRACT_PORT}, listenPort "
-            f"{GATEWAY_PORT}): the drain endpoint is never on the port that carries requests",
+            message=f"must differ from listenPort (absent: adminPort {CONTRACT_PORT}, listenPort {GATEWAY_PORT}), "
+            "since the drain endpoint needs a port of its own: change one of them",
             holds=lambda gateway: gateway.admin_port != gateway.listen_port,
         ),
     )

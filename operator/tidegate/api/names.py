@@ -1,6 +1,6 @@
 """Every label, annotation, environment variable and file name that Tidegate puts into a cluster.
 
-One place, so that policies, operator, applications and tests cannot disagree.
+They are all here, so that policies, operator, applications and tests cannot disagree.
 """
 
 from typing import Final
@@ -25,7 +25,7 @@ DRAINED: Final = "drained"
 # Annotations on pods.
 CONTAINER: Final = "tidegate.dev/container"
 MESH_EXCLUDED_PORTS: Final = ("traffic.sidecar.istio.io/excludeInboundPorts", "config.linkerd.io/skip-inbound-ports")
-"""Of Istio and Linkerd: ports, with commas between them, that their proxies leave alone."""
+"""Annotations of Istio and Linkerd: comma-separated ports that their proxies do not intercept."""
 DRAIN: Final = "tidegate.dev/drain"
 OUTCOME: Final = "tidegate.dev/outcome"
 RELEASE: Final = "tidegate.dev/release"
@@ -41,8 +41,8 @@ RENDERED: Final = "tidegate.dev/rendered"
 # Annotation on an LLMService.
 DRAIN_UNREACHABLE: Final = "tidegate.dev/drain-unreachable"
 
-# Field managers of server-side apply. SCALE owns nothing but replicas and what counts them, so that a template
-# can be applied again without touching the count.
+# Field managers of server-side apply. SCALE owns only the replicas and the annotations that belong to them, so that a
+# template can be applied again without changing the replicas.
 FIELD_MANAGER: Final = "tidegate"
 FIELD_MANAGER_SCALE: Final = "tidegate-scale"
 FIELD_MANAGER_STATUS: Final = "tidegate-status"
@@ -59,7 +59,7 @@ ENV_QUIET: Final = "TIDEGATE_QUIET_SECONDS"
 ENV_FLUSH: Final = "TIDEGATE_FLUSH_SECONDS"
 ENV_STALLED_AFTER: Final = "TIDEGATE_STALLED_AFTER_SECONDS"
 
-# The gateway's container, and what it is told beside the contract's variables.
+# The gateway's container, and its environment variables besides those of the contract.
 GATEWAY: Final = "tidegate-gateway"
 GATEWAY_IMAGE: Final = "tidegate-gateway:dev"
 GATEWAY_PORT: Final = 9900
@@ -80,6 +80,6 @@ CONTRACT_PORT: Final = 9901
 DRAIN_PATH: Final = "/drain"
 PRESTOP_PATH: Final = "/drain/prestop"
 PRESTOP_OTHER: Final = "/drain/prestop?container=other"
-"""The hook of containers beside the serving one, where a gateway has the contract: it withdraws nothing itself."""
+"""The preStop hook of the other containers in a pod with a gateway. It only waits; it does not withdraw the pod."""
 READY_PATH: Final = "/readyz"
 LIVE_PATH: Final = "/livez"

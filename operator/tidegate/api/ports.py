@@ -22,11 +22,11 @@ IntOrString = Annotated[
     BeforeValidator(_int_or_string),
     WithJsonSchema({"x-kubernetes-int-or-string": True, "maxLength": 63}),
 ]
-"""A value that Kubernetes writes as a number or as a string. It has no type in the schema, so its rules are CEL."""
+"""A number or a string, as Kubernetes has it. The schema gives it no type, so its rules are CEL."""
 
 
 def is_port_name(name: str) -> bool:
-    """Whether Kubernetes takes `name` as the name of a container's port (an IANA service name)."""
+    """Whether Kubernetes accepts `name` as the name of a container port (an IANA service name)."""
     return bool(
         re.fullmatch("[a-z0-9]([-a-z0-9]*[a-z0-9])?", name)
         and re.search("[a-z]", name)
@@ -45,8 +45,8 @@ PortRef = Annotated[
     Rule(
         cel="type(self) == int ? self >= 1 && self <= 65535 : size(self) <= 15 && self.matches('[a-z]') && "
         "!self.contains('--') && self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
-        message="must be a port number from 1 to 65535 without quotes, or the name of a container's port: "
-        "at most 15 lower-case letters, digits and single '-', with a letter among them",
+        message="must be a port number from 1 to 65535 without quotes, or the name of a container port: at most 15 "
+        "lower-case letters, digits and single '-', with at least one letter",
         holds=lambda port: is_port_number(port) if isinstance(port, int) else is_port_name(port),
     ),
 ]

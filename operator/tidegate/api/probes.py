@@ -1,4 +1,4 @@
-"""The part of the spec that says where the kubelet asks the serving container."""
+"""The part of the spec that configures the probes of the serving container."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ ProbePath = Annotated[
 
 
 class Probe(Model):
-    """Where the kubelet asks. Absent parts come from the drain mode; a probe in the template itself wins."""
+    """Path and port of a probe. Absent fields follow from the drain mode; a probe in the template takes precedence."""
 
     path: ProbePath | None = None
-    """HTTP path; absent: that of the drain mode."""
+    """HTTP path; absent: the one of the drain mode."""
     port: PortRef | None = None
-    """Number or name of the container port; absent: that of the drain mode."""
+    """Number or name of the container port; absent: the one of the drain mode."""
 
 
 class StartupProbe(Probe):
-    """When a container counts as started."""
+    """Tells when the container has started."""
 
     budget_seconds: int = bounded(1800, 1, DAY)
     """Seconds that a container may take to start before it is restarted; absent: 1800."""
 
 
 class ReadinessProbe(Probe):
-    """When a pod gets requests."""
+    """Tells when the pod can get requests."""
 
     period_seconds: int = bounded(2, 1, 300)
     """Seconds between two probes; absent: 2."""
 
 
 class LivenessProbe(Probe):
-    """When a container is restarted."""
+    """Tells when the container has to be restarted."""
 
     termination_grace_period_seconds: int = bounded(10, 1, 600)
-    """Seconds that a container which failed this probe gets to exit; absent: 10."""
+    """Seconds that a container that failed this probe has to exit; absent: 10."""
 
 
 class Probes(Model):

@@ -1,4 +1,4 @@
-"""The reference of the fields, as Markdown, from the same schema that the API server gets."""
+"""The reference of the fields as Markdown, generated from the schema that the API server gets."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _INTRODUCTION = f"""\
 
 `apiVersion: {names.API_VERSION}`, `kind: {names.KIND}`, short names `llm` and `llms`, category `all`.
 
-Durations are integers in seconds, with the unit in the name. An absent optional field takes the value that its
+Durations are integers in seconds, with the unit in the name. An absent optional field has the default that its
 description names, and stays absent: defaults are not written into the resource (except `replicas`, which the scale
-subresource needs). A field that this version does not have is never silently accepted: `kubectl` refuses it.
+subresource needs). `kubectl` refuses fields that this version does not have.
 """
 
 
 def markdown() -> str:
-    """The whole page."""
+    """The complete page."""
     schema = open_api_schema()
     spec, status = schema["properties"]["spec"], schema["properties"]["status"]
     columns = ", ".join(
@@ -32,7 +32,7 @@ def markdown() -> str:
         "## spec\n\n" + _table(spec, "spec"),
         "## Rules\n\nThe API server refuses a resource that breaks one of these rules or the bounds above. "
         "The refusal names the field.\n\n" + _rules(schema),
-        "## status\n\nOnly the operator writes it. An absent field is not known; it is never zero.\n\n"
+        "## status\n\nOnly the operator writes it. An absent field means that the value is not known, never zero.\n\n"
         + _table(status, "status"),
         f"## Columns of `kubectl get llm`\n\n{columns}\n",
     ]

@@ -1,8 +1,8 @@
 """The spec of an LLMService, as users write it and as the operator reads it.
 
-From these models the CRD is generated. Absent values take their defaults here and not in the schema (`replicas` aside,
-which the scale subresource needs): the API server stores a schema default for ever, and what the user did not write
-must stay absent from the revision source.
+The CRD is generated from these models. Defaults are set here and not in the schema, except for `replicas`, which the
+scale subresource needs: the API server would store a schema default, and what the user did not write must stay absent
+from the revision source.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from tidegate.api.template import PodTemplate, Verbatim, container_names, declar
 
 
 class WhenNoCapacity(StrEnum):
-    """What to do when a surge pod is Unschedulable."""
+    """What happens when a surge pod is Unschedulable."""
 
     WAIT = "Wait"
     DRAIN_FIRST = "DrainFirst"
 
 
 class DisruptionMode(StrEnum):
-    """How node drains are treated."""
+    """What node drains may do."""
 
     BUDGET = "Budget"
     HOLD = "Hold"
@@ -65,20 +65,21 @@ class Service(Model):
     """The Service in front of the pods that serve."""
 
     create: StrictBool = True
-    """Whether the operator creates the Service. If not, your own Service has to select tidegate.dev/state: serving."""
+    """Whether the operator creates the Service; absent: true. If false, your own Service must select
+    tidegate.dev/state: serving."""
     name: (
         Annotated[
             str,
             Field(max_length=63),
             matching(
                 DNS_1035,
-                "must be a DNS-1035 label: at most 63 lower-case letters, digits and '-', a letter first, "
-                "no '-' at the end",
+                "must be a DNS-1035 label: at most 63 lower-case letters, digits and '-', starting with a letter and "
+                "not ending with '-'",
             ),
         ]
         | None
     ) = None
-    """Name of the Service; absent: the name of the LLMService. It cannot change."""
+    """Name of the Service; absent: the name of the LLMService. It cannot be changed."""
     port: int = bounded(80, 1, 65_535)
     """Port of the Service; absent: 80."""
 
@@ -96,21 +97,21 @@ class Rollout(Model):
     """How a new revision replaces the old one."""
 
     max_surge: Slots = 1
-    """Pods above replicas during a rollout, as a number or a percentage rounded up; absent: 1."""
+    """Maximum number of pods above replicas during a rollout, as a number or a percentage rounded up; absent: 1."""
     max_unavailable: Slots = 0
-    """Pods below replicas during a rollout, as a number or a percentage rounded down; absent: 0. If both resolve to 0,
-    one pod may be unavailable."""
+    """Maximum number of pods below replicas during a rollout, as a number or a percentage rounded down; absent: 0. If
+    maxSurge and maxUnavailable both resolve to 0, one pod may be unavailable."""
     min_ready_seconds: int = bounded(0, 0, DAY)
-    """Seconds that a pod must stay Ready before it is available and an old pod drains for it; absent: 0."""
+    """Seconds that a new pod must stay Ready before an old pod drains; absent: 0."""
     progress_deadline_seconds: int = bounded(1800, 1, WEEK)
-    """Seconds for new pods to become ready; time spent draining does not count; absent: 1800."""
+    """Seconds that new pods may take to become Ready; time spent draining does not count; absent: 1800."""
     when_no_capacity: WhenNoCapacity = WhenNoCapacity.WAIT
-    """What happens when a surge pod is Unschedulable: Wait, or DrainFirst to make room by draining an old pod; absent:
-    Wait."""
+    """What happens when a surge pod is Unschedulable. Wait: the rollout waits. DrainFirst: an old pod is drained to
+    make room; absent: Wait."""
     paused: StrictBool = False
-    """Whether the rollout is paused. Drains that have begun go on."""
+    """Whether the rollout is paused; absent: false. Drains that have begun continue."""
     revision_history_limit: int = bounded(3, 0, 100)
-    """Old revisions that are kept at 0 replicas for a rollback; absent: 3."""
+    """Number of old revisions that are kept at 0 replicas for a rollback; absent: 3."""
     restarted_at: (
         Annotated[
             str,
@@ -130,7 +131,7 @@ class Rollout(Model):
             field="minReadySeconds",
             cel="(has(self.minReadySeconds) ? self.minReadySeconds : 0) < "
             "(has(self.progressDeadlineSeconds) ? self.progressDeadlineSeconds : 1800)",
-            message="must be less than progressDeadlineSeconds (absent: 1800), else no rollout can succeed: "
+            message="must be less than progressDeadlineSeconds (absent: 1800), otherwise no rollout can succeed: "
             "lower minReadySeconds or raise progressDeadlineSeconds",
             holds=lambda rollout: rollout.min_ready_seconds < rollout.progress_deadline_seconds,
         ),
@@ -138,7 +139,7 @@ class Rollout(Model):
 
 
 class Disruption(Model):
-    """How node drains are treated."""
+    """What node drains may do."""
 
     mode: DisruptionMode = DisruptionMode.BUDGET
     """Budget: an eviction is allowed while enough pods remain. Hold: node drains wait until you roll out or scale in;
@@ -146,7 +147,7 @@ class Disruption(Model):
 
 
 def _declared(port: str) -> str:
-    """CEL: whether container `c` declares the port that stands at `port`, by name or by number."""
+    """CEL: whether container `c` declares the port at path `port`, by name or by number."""
     return (
         f"has(c.ports) && c.ports.exists(p, type({port}) == string ? has(p.name) && p.name == {port} : "
         f"has(p.containerPort) && p.containerPort == {port})"
@@ -160,7 +161,7 @@ _SERVES = (
 
 
 def _candidates(spec: LLMServiceSpec) -> list[str]:
-    """Names of the containers that may be the one that serves; more than one, or none, is refused by a rule."""
+    """Names of the containers that may be the serving one; a rule refuses more than one, and none."""
     if spec.container is not None:
         return [spec.container]
     names = container_names(spec.template)
@@ -168,14 +169,14 @@ def _candidates(spec: LLMServiceSpec) -> list[str]:
 
 
 def _named_port(port: str, field: str, read: Callable[[LLMServiceSpec], int | str | None]) -> Rule:
-    """A port given by name has to exist in the serving container: the kubelet would look it up in vain for ever."""
+    """A port given by name must exist in the serving container, otherwise the kubelet never finds it."""
     steps = field.split(".")
     present = " && ".join(f"has(self.{'.'.join(steps[: depth + 1])})" for depth in range(len(steps)))
     return Rule(
         field=field,
         cel=f"!({present}) || type(self.{field}) == int || self.template.spec.containers.exists(c, {_SERVES} && "
         f"has(c.ports) && c.ports.exists(p, has(p.name) && p.name == self.{field}))",
-        message="names a port that the serving container does not declare: "
+        message="is a port name that the serving container does not declare: "
         f"add a port named {port} to it in template, or write a port number",
         holds=lambda spec: (
             not isinstance(name := read(spec), str)
@@ -188,33 +189,33 @@ def _port_of(probe: Probe | None) -> int | str | None:
     return probe.port if probe else None
 
 
-def _with_gateway(field: str, what: str) -> Rule:
-    """A field that means something only where the gateway is."""
+def _with_gateway(field: str) -> Rule:
+    """A field that applies only with the gateway."""
     return Rule(
         field=field,
         cel=f"!has(self.{field}) || self.drain.mode == 'Gateway'",
-        message=f"{what}: remove it, or set drain.mode to Gateway",
+        message="applies only to drain.mode Gateway: remove it, or set drain.mode to Gateway",
         holds=lambda spec: spec.drain.mode is DrainMode.GATEWAY or field not in spec.model_fields_set,
     )
 
 
 def _free_port(field: str, default: int, read: Callable[[Gateway], int]) -> Rule:
-    """A port of the gateway's that the engine does not have: both listen in one pod."""
+    """A port of the gateway must not be the engine's: both listen in the same pod."""
     given = f"(has(self.gateway) && has(self.gateway.{field}) ? self.gateway.{field} : {default})"
     return Rule(
         field=f"gateway.{field}",
         cel=f"self.drain.mode != 'Gateway' || type(self.port) != int || self.port != {given}",
-        message=f"(absent: {default}) must be another port than spec.port, since gateway and engine listen in the same "
-        "pod: set it to a free one",
+        message=f"(absent: {default}) must differ from spec.port, since gateway and engine listen in the same pod: set "
+        "it to a free port",
         holds=lambda spec: spec.drain.mode is not DrainMode.GATEWAY or spec.port != read(spec.gateway),
     )
 
 
 class LLMServiceSpec(Model):
-    """What the service should be."""
+    """Desired state of the service."""
 
     replicas: int = bounded(1, 0, 10_000)
-    """Pods that serve when nothing is changing; autoscalers write it through the scale subresource."""
+    """Number of pods that serve when nothing is changing; autoscalers set it through the scale subresource."""
     port: PortRef
     """Number or name of the container port that carries requests."""
     container: Annotated[str, Field(max_length=63)] | None = None
@@ -223,8 +224,8 @@ class LLMServiceSpec(Model):
     """An ordinary pod template. Tidegate sets terminationGracePeriodSeconds and the serving container's preStop hook:
     leave both out."""
     engine: Engine = Engine.CUSTOM
-    """The engine behind the gateway, which decides its probes and the flags it needs; absent: Custom. Only with
-    drain.mode: Gateway."""
+    """The engine behind the gateway. It determines the probes and the flags that the engine needs; absent: Custom. Only
+    with drain.mode: Gateway."""
     service: Service = Service()
     """The Service in front of the pods that serve."""
     rollout: Rollout = Rollout()
@@ -236,21 +237,21 @@ class LLMServiceSpec(Model):
     gateway: Gateway = Gateway()
     """The sidecar that counts requests for an engine. Only with drain.mode: Gateway."""
     disruption: Disruption = Disruption()
-    """How node drains are treated."""
+    """What node drains may do."""
 
     rules: ClassVar = (
         Rule(
             field="container",
             cel="!has(self.container) || self.template.spec.containers.exists(c, c.name == self.container)",
-            message="names no container in template.spec.containers: write the name of one of them, or leave it out "
-            "for the one that declares port",
+            message="is not the name of a container in template.spec.containers: write the name of one of them, or "
+            "leave it out to use the one that declares port",
             holds=lambda spec: spec.container is None or spec.container in container_names(spec.template),
         ),
         Rule(
             field="container",
             cel="has(self.container) || size(self.template.spec.containers) == 1 || "
             f"size(self.template.spec.containers.filter(c, {_declared('self.port')})) == 1",
-            message="is needed where not exactly one container declares port: write the name of the one that serves",
+            message="is required unless exactly one container declares port: write the name of the one that serves",
             holds=lambda spec: len(_candidates(spec)) == 1,
         ),
         _named_port("http", "port", lambda spec: spec.port),
@@ -258,16 +259,16 @@ class LLMServiceSpec(Model):
         _named_port("admin", "probes.startup.port", lambda spec: _port_of(spec.probes.startup)),
         _named_port("admin", "probes.readiness.port", lambda spec: _port_of(spec.probes.readiness)),
         _named_port("admin", "probes.liveness.port", lambda spec: _port_of(spec.probes.liveness)),
-        _with_gateway("engine", "says what stands behind the gateway"),
-        _with_gateway("gateway", "describes the gateway's container"),
+        _with_gateway("engine"),
+        _with_gateway("gateway"),
         _free_port("listenPort", GATEWAY_PORT, lambda gateway: gateway.listen_port),
         _free_port("adminPort", CONTRACT_PORT, lambda gateway: gateway.admin_port),
         Rule(
             field="probes.readiness.port",
             cel="self.drain.mode != 'Gateway' || !has(self.probes) || !has(self.probes.readiness) || "
             "!has(self.probes.readiness.port)",
-            message="with drain.mode: Gateway it is the gateway that asks the engine, on spec.port: remove it, or put "
-            "a readinessProbe for that port into template",
+            message="does not apply with drain.mode: Gateway, where the gateway probes the engine on spec.port: remove "
+            "it, or put a readinessProbe for that port into template",
             holds=lambda spec: spec.drain.mode is not DrainMode.GATEWAY or _port_of(spec.probes.readiness) is None,
         ),
     )
@@ -291,7 +292,7 @@ _SERVICE_NAME = "(has({0}.spec.service) && has({0}.spec.service.name) ? {0}.spec
 
 
 class LLMService(Model):
-    """An LLM service whose pods go only when their streams have ended."""
+    """An LLM service whose pods are deleted only when their streams have ended."""
 
     api_version: str = API_VERSION
     """API version of the object."""
@@ -299,9 +300,9 @@ class LLMService(Model):
     """Kind of the object."""
     metadata: Metadata
     spec: LLMServiceSpec
-    """What the service should be."""
+    """Desired state of the service."""
     status: LLMServiceStatus | None = None
-    """What the operator sees; written by the operator alone."""
+    """Observed state of the service; only the operator writes it."""
 
     rules: ClassVar = (
         Rule(
@@ -317,27 +318,27 @@ class LLMService(Model):
         Rule(
             field="spec.service.name",
             cel=f"{_SERVICE_NAME.format('self')} == {_SERVICE_NAME.format('oldSelf')}",
-            message="cannot change, since clients use it: create a second LLMService beside this one and move them",
+            message="cannot be changed, since clients use it: create a second LLMService and move the clients to it",
             holds=lambda _: True,
         ),
     )
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> LLMService:
-        """The whole object, as from a file. Raises InvalidSpec with every problem found.
+        """The complete object, as from a file. Raises InvalidSpec with every problem found.
 
-        Unlike in the cluster, where the CRD may be newer, an unknown field is a problem here: it is a slip.
+        Unlike in the cluster, where the CRD may be newer, an unknown field is a problem here: it is a typo.
         """
-        slips = [problem for problem in unknown_fields(cls, raw) if _is_ours(problem.field)]
+        unknown = [problem for problem in unknown_fields(cls, raw) if _is_ours(problem.field)]
         try:
             parsed = cls.parse_at("", raw)
         except InvalidSpec as error:
-            raise InvalidSpec([*slips, *error.problems]) from None
-        if slips:
-            raise InvalidSpec(slips)
+            raise InvalidSpec([*unknown, *error.problems]) from None
+        if unknown:
+            raise InvalidSpec(unknown)
         return parsed
 
 
 def _is_ours(field: str) -> bool:
-    """Metadata and the template have fields of Kubernetes' own, which are not spelled out here."""
+    """Metadata and the template also have fields of Kubernetes, which these models do not list."""
     return field.startswith("spec.") and not field.startswith("spec.template.")

@@ -1,7 +1,7 @@
-"""A rule is written once and holds twice: as CEL in the CRD, and in Python for whatever reaches the operator anyway.
+"""Each rule is declared once and checked in two places: as CEL in the CRD, and in Python.
 
-The API server refuses a bad resource at apply. The operator still meets resources that were stored under another
-version of the CRD, and `tidegate` commands read files that no server has seen; both get the same words from here.
+The API server refuses an invalid resource at apply. The operator still meets resources that were stored under another
+version of the CRD, and `tidegate` commands read files that no server has checked: they give the same messages.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ VALIDATIONS = "x-kubernetes-validations"
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What a field, or an object as a whole, has to satisfy.
+    """What a field, or an object as a whole, must satisfy.
 
-    In `Annotated` it is a rule of that field; in `Model.rules` it relates several fields, and `field` is the one that
-    the refusal names. `holds` and `cel` say the same, over the parsed value and over `self`.
+    In `Annotated` it is a rule of that field. In `Model.rules` it relates several fields, and `field` is the one that
+    the refusal names. `holds` checks the parsed value; `cel` checks the same on `self`.
     """
 
     cel: str
@@ -73,9 +73,9 @@ def _with_rules(schema: dict[str, Any], model: type[BaseModel]) -> None:
 
 
 class Model(BaseModel):
-    """Base of every part of the resource: frozen, camelCase outside, unknown fields left alone.
+    """Base of every part of the resource: frozen, with camelCase names in JSON.
 
-    Unknown fields are ignored and not refused, so that an older operator survives a newer CRD.
+    Unknown fields are ignored and not refused, so that an older operator works with a newer CRD.
     """
 
     model_config = ConfigDict(
@@ -91,12 +91,12 @@ class Model(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _without_nulls(cls, raw: Any) -> Any:
-        """Null is absent, as to the API server: it drops most nulls, and keeps those of server-side apply."""
+        """Null means absent, as for the API server, which drops most nulls but keeps those of server-side apply."""
         return {key: value for key, value in raw.items() if value is not None} if isinstance(raw, Mapping) else raw
 
     @classmethod
     def parse_at(cls, path: str, raw: Mapping[str, Any]) -> Self:
-        """The model of `raw`; `path` is where it stands in the resource.
+        """The model of `raw`; `path` is its path in the resource.
 
         Raises InvalidSpec with every problem found.
         """
@@ -110,7 +110,7 @@ class Model(BaseModel):
 
 
 def unknown_fields(model: type[BaseModel], raw: Mapping[str, Any]) -> list[Problem]:
-    """Every field that `model` does not have, also where a part of it lets fields of somebody else's through."""
+    """Every field that `model` does not have, also in parts of it that accept other fields."""
     try:
         model.model_validate(raw, extra="forbid")
     except ValidationError as error:
@@ -145,29 +145,32 @@ _MESSAGES = {
     "too_short": "must have at least {min_length} entry",
     "too_long": "must have at most {max_length} entries",
     "rule": "{message}",
-    "extra_forbidden": "is not a field: `kubectl explain` lists those that are",
+    "extra_forbidden": "is not a field of LLMService: see `kubectl explain llmservice`",
 }
 
 
 DAY = 86_400
 WEEK = 7 * DAY
-"""In seconds: bounds that nobody reaches by intent, so that a slip such as milliseconds is refused."""
+"""In seconds: bounds that nobody reaches on purpose, so that a mistake such as milliseconds is refused."""
 
 
 def matching(pattern: str, message: str) -> Rule:
-    """A rule of a text: all of it matches `pattern`, in what RE2 and Python's `re` read alike, anchors included."""
+    """A rule of a string: it matches `pattern` completely.
+
+    `pattern` includes the anchors, and uses only syntax that RE2 and Python's `re` share.
+    """
     return Rule(
         cel=f"self.matches(r'{pattern}')", message=message, holds=lambda text: bool(re.fullmatch(pattern, text))
     )
 
 
 def bounded(default: int, low: int, high: int) -> Any:
-    """A field of whole numbers, none of them taken from a string or a float."""
+    """An integer field with a default, a minimum and a maximum; strings and floats are refused."""
     return Field(default, ge=low, le=high, strict=True)
 
 
 def _problems(path: str, errors: list[ErrorDetails]) -> list[Problem]:
-    # A list is also called too short when its entries are what is wrong.
+    # pydantic also calls a list too short when its entries are invalid.
     inner = {error["loc"][:depth] for error in errors for depth in range(len(error["loc"]))}
     return [_problem(path, error) for error in errors if error["loc"] not in inner]
 

@@ -1,8 +1,8 @@
 """The CustomResourceDefinition, generated from the models.
 
-Kubernetes takes only *structural* schemas: every node typed, no references, no `additionalProperties: false`, nothing
-but validation inside logical operators. pydantic writes JSON Schema 2020-12, so `structural` rewrites what pydantic
-emits and refuses what it does not know, instead of passing on a keyword that the API server would drop in silence.
+Kubernetes accepts only *structural* schemas: every node has a type, there are no references and no
+`additionalProperties: false`, and logical operators contain only validation. pydantic writes JSON Schema 2020-12.
+`structural` rewrites it and refuses keywords that it does not know, which the API server would drop silently.
 """
 
 from __future__ import annotations
@@ -25,11 +25,15 @@ _KEPT = (
 
 
 class NotStructuralError(TypeError):
-    """A model uses something that has no structural form; the message says which field and what."""
+    """A model uses a feature that has no structural form; the message names the field and the feature."""
 
 
 def structural(schema: JsonSchema, definitions: JsonSchema, path: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The structural form of `schema`, with every reference into `definitions` written out at its place."""
+    """The structural form of `schema`, with every reference into `definitions` replaced by its definition.
+
+    `path` is the path of the node, for messages; `seen` names the definitions that enclose it. Raises
+    NotStructuralError.
+    """
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         if name in seen:
@@ -42,8 +46,8 @@ def structural(schema: JsonSchema, definitions: JsonSchema, path: str, seen: tup
         raise NotStructuralError(f"{path}: {', '.join(sorted(unknown))} has no structural form here; use a Rule")
     node = {key: schema[key] for key in _KEPT if key in schema}
     if isinstance(schema.get("default"), Mapping | list):
-        # Server-side apply makes null of a part that has become empty, as of `rollout: {}` over earlier keys, and then
-        # finds that null is no object (kubernetes/kubernetes#135841). An empty part, null and none mean the same here.
+        # Server-side apply turns a part that has become empty into null, for example `rollout: {}` after it had keys,
+        # and then refuses null as not an object (kubernetes/kubernetes#135841). Empty, null and absent mean the same.
         node["nullable"] = True
     if "const" in schema:
         node["enum"] = [schema["const"]]
@@ -67,7 +71,7 @@ def structural(schema: JsonSchema, definitions: JsonSchema, path: str, seen: tup
 
 
 def _optional(schema: JsonSchema, path: str) -> dict[str, Any]:
-    """`X | None` is X: absent and null are the same to us."""
+    """`X | None` is X: absent and null mean the same."""
     branches = [branch for branch in schema["anyOf"] if branch.get("type") != "null"]
     if len(branches) != 1:
         raise NotStructuralError(f"{path}: a union of several types; write it as optional siblings with a Rule")
@@ -75,7 +79,7 @@ def _optional(schema: JsonSchema, path: str) -> dict[str, Any]:
 
 
 def _open_words(node: dict[str, Any]) -> None:
-    """Turn enumerations of status into descriptions, and let null stand for what is not known."""
+    """Turn enumerations of status into descriptions, and allow null for a value that is not known."""
     if words := node.pop("enum", None):
         node["description"] = f"{node.get('description', '')} One of {', '.join(words)}.".strip()
     for name, child in node.get("properties", {}).items():
@@ -102,7 +106,7 @@ def _column(name: str, json_path: str, kind: str = "string", **more: Any) -> dic
 
 
 def printer_columns() -> list[dict[str, Any]]:
-    """What `kubectl get` shows; priority 1 appears with `-o wide`."""
+    """The columns of `kubectl get`; those with priority 1 appear with `-o wide`."""
     return [
         _column("Phase", ".status.phase"),
         _column("Serving", ".status.serving", "integer"),
@@ -117,7 +121,7 @@ def printer_columns() -> list[dict[str, Any]]:
 
 
 def custom_resource_definition() -> dict[str, Any]:
-    """The whole CustomResourceDefinition."""
+    """The complete CustomResourceDefinition."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",

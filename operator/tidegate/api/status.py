@@ -1,7 +1,7 @@
-"""The status of an LLMService: typed documents for whoever writes it, and the source of its schema.
+"""The status of an LLMService: its types, and the source of its schema.
 
-The operator alone writes status, so nothing is bounded or enumerated in the schema: a CRD one version behind must not
-refuse the words of a newer operator. Absent means not known (yet), never zero.
+Only the operator writes status, so the schema has no bounds and no enumerations: a CRD that is one version behind must
+not refuse the words of a newer operator. Absent means not known (yet), never zero.
 """
 
 from __future__ import annotations
@@ -70,23 +70,24 @@ class PodStatus(Model):
     state: PodState
     """State of the pod."""
     reason: DrainReason | None = None
-    """Why it drains."""
+    """Why it is draining."""
     since: str | None = None
     """RFC 3339 time of the withdrawal."""
     deadline: str | None = None
     """RFC 3339 time at which the budget is spent; absent with onExpiry: Hold."""
     in_flight: int | None = None
-    """Requests in flight, by the pod's own count; absent: it has not answered."""
+    """Requests in flight, as reported by the pod; absent: it has not answered."""
     oldest_seconds: int | None = None
-    """Age of the oldest of them in seconds."""
+    """Age of the oldest of them, in seconds."""
     eta_seconds: int | None = None
-    """Seconds until its drain is over: the median of the drains that ran as long; absent: too few to tell."""
+    """Seconds until the drain is over: the median of the drains that took at least this long; absent: too few of them
+    are known."""
     eta_upper_seconds: int | None = None
-    """Seconds within which its drain is over with 95 % probability, or at the latest by its budget."""
+    """Seconds until the drain is over with 95 % probability, at most until its budget is spent."""
     observed_at: str | None = None
     """RFC 3339 time of the pod's answer."""
     trouble: str | None = None
-    """Why the pod cannot be asked, or why its answer is not valid; absent: it answers as it should."""
+    """Why the pod does not answer, or why its answer is not valid; absent: it answers correctly."""
 
 
 class GraceTerm(Model):
@@ -99,37 +100,37 @@ class GraceTerm(Model):
     source: TermSource
     """Where it comes from."""
     samples: int | None = None
-    """Drains that were measured for it; absent: none."""
+    """Number of drains that it is based on; absent: none."""
     covers: float | None = None
-    """The largest share of drains that these samples bound, with 95 % confidence: 0.92 is the P92."""
+    """Largest quantile of the drain times that the samples bound with 95 % confidence; 0.92 means the P92."""
     message: str | None = None
-    """What the term is based on, and what keeps it high or low."""
+    """What the term is based on, and what raises or limits it."""
 
 
 class GracePeriod(Model):
-    """terminationGracePeriodSeconds of the target revision and what it is made of."""
+    """terminationGracePeriodSeconds of the target revision, and its terms."""
 
     seconds: int
-    """The sum of the terms in seconds, capped by spec.drain.grace.maxSeconds."""
+    """Sum of the terms in seconds, at most spec.drain.grace.maxSeconds."""
     terms: Annotated[tuple[GraceTerm, ...], _map_by("name")] = ()
-    """The terms."""
+    """Terms of the sum."""
 
 
 class DrainTimesStatus(Model):
-    """How long drains take, from withdrawal + propagation to the end of the last request; absent: not known."""
+    """How long drains take, from the end of the propagation time to the end of the last request."""
 
     p50_seconds: int | None = None
-    """Half of the drains take no longer."""
+    """50 % of the drains take no longer, in seconds; absent: not known."""
     p90_seconds: int | None = None
-    """Nine of ten take no longer."""
+    """90 % of the drains take no longer, in seconds; absent: not known."""
     p99_seconds: int | None = None
-    """99 of 100 take no longer; also absent if too many were cut to tell."""
+    """99 % of the drains take no longer, in seconds; absent: not known, for example because too many were cut."""
     p99_upper_seconds: int | None = None
-    """95 % upper bound of the P99."""
+    """95 % upper confidence bound of the P99, in seconds."""
     samples: int = 0
-    """Drains counted, and ages of requests of pods whose drain is not over."""
+    """Number of drains counted, plus ages of requests of pods that are still draining."""
     censored: int = 0
-    """Those of them that lasted at least as long as was seen: cut, lost from sight, or not over."""
+    """How many of the samples are only lower bounds: the drain was cut, lost from sight, or is not over."""
 
 
 class RolloutStatus(Model):
@@ -138,16 +139,16 @@ class RolloutStatus(Model):
     started_at: str | None = None
     """RFC 3339 time of its start."""
     finished_at: str | None = None
-    """RFC 3339 time of its end; absent while it runs."""
+    """RFC 3339 time of its end; absent while it is running."""
     seconds: int | None = None
-    """How long it has taken, in seconds."""
+    """Duration so far, in seconds."""
     bound_seconds: int | None = None
-    """The lower bound in seconds: no schedule could have been faster with the measured starts and drains."""
+    """Lower bound of the duration in seconds: with the measured start and drain times, no schedule could be faster."""
     eta_seconds: int | None = None
-    """Seconds until it is finished, from the measured starts and drains; absent: finished, blocked, or too little to
-    tell."""
+    """Seconds until it is finished, estimated from the measured start and drain times; absent: it is finished or
+    blocked, or too few times are known."""
     eta_upper_seconds: int | None = None
-    """The same with a probability of 95 %."""
+    """Seconds until it is finished with 95 % probability."""
     drained: int = 0
     """Pods whose drain is over."""
     cut: int = 0
@@ -155,9 +156,9 @@ class RolloutStatus(Model):
     start_seconds: float | None = None
     """Mean time from creation to Ready of the new pods, in seconds; a term of the bound."""
     drain_seconds: float = 0
-    """Sum of the drains from withdrawal + propagation, in seconds; a term of the bound."""
+    """Sum of the drain times from the end of the propagation time, in seconds; a term of the bound."""
     longest_drain_seconds: float = 0
-    """The longest of them, in seconds."""
+    """Longest of these drain times, in seconds."""
 
 
 class OutcomeStatus(Model):
@@ -172,20 +173,20 @@ class OutcomeStatus(Model):
     cut: int | None = None
     """Requests that were cut; absent: nobody could count them."""
     oldest_cut_seconds: int | None = None
-    """Age of the oldest request cut, in seconds."""
+    """Age of the oldest request that was cut, in seconds."""
     at: str | None = None
     """RFC 3339 time of the end."""
 
 
 class LLMServiceStatus(Model):
-    """What the operator sees, why it is so and what happens next."""
+    """Observed state of the service: what is happening, why, and what comes next."""
 
     observed_generation: int
     """Generation of the spec that this status was computed for."""
     phase: Phase
     """State of the service in one word."""
     message: str = ""
-    """Message of the worst condition: what, why, what next."""
+    """Message of the most important condition: what is happening, why, and what comes next or what to do."""
     replicas: int = 0
     """Pods that are neither draining nor drained; read through the scale subresource."""
     selector: str = ""
@@ -199,26 +200,26 @@ class LLMServiceStatus(Model):
     target_revision: str | None = None
     """Name of the Deployment of the revision that the spec describes."""
     revisions: Annotated[tuple[RevisionStatus, ...], _map_by("name")] = ()
-    """The revisions that have pods, and the target revision."""
+    """The target revision, and all others that have pods."""
     pods: Annotated[tuple[PodStatus, ...], _map_by("name")] = ()
     """Pods that are draining."""
     grace_period: GracePeriod | None = None
     """The grace period of the target revision's pods."""
     drain_times: DrainTimesStatus | None = None
-    """How long drains take; absent: no drain was counted."""
+    """How long drains take; absent: no drain has been counted."""
     rollout: RolloutStatus | None = None
     """The running rollout, or the last one."""
     outcomes: Annotated[tuple[OutcomeStatus, ...], _ATOMIC] = ()
-    """The last ten drains, newest last."""
+    """The last 10 drains, newest last."""
     conditions: Annotated[tuple[Condition, ...], _map_by("type")] = ()
     """Conditions."""
 
     @classmethod
     def read(cls, stored: object) -> Self:
-        """The status of a stored object, as much of it as can be read; `NO_STATUS` where there is none.
+        """The status of a stored object, as far as it can be read; `NO_STATUS` if there is none.
 
-        A row that somebody damaged by hand, or that a newer operator wrote in words not known here, is left out: the
-        operator computes the rest again from the cluster, and goes on.
+        An entry that somebody damaged by hand, or in which a newer operator used words that are not known here, is
+        left out: the operator computes the rest again from the cluster.
         """
         kept = copy.deepcopy(dict(stored)) if isinstance(stored, Mapping) else {}
         while True:
@@ -229,23 +230,23 @@ class LLMServiceStatus(Model):
                     _remove(kept, place)
 
     def condition(self, kind: ConditionType) -> Condition | None:
-        """The condition of this type, if it is there."""
+        """The condition of this type, or None."""
         return next((c for c in self.conditions if c.type is kind), None)
 
     def document(self) -> dict[str, Any]:
-        """The status as JSON, without what is not known."""
+        """The status as JSON, without fields that are not known."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_unset=True)
 
 
 _LEAST: Final = {"observedGeneration": 0, "phase": Phase.PENDING}
 NO_STATUS: Final = LLMServiceStatus(observed_generation=0, phase=Phase.PENDING)
-"""Of a service for which no operator has written one yet."""
+"""The status of a service for which no operator has written one yet."""
 
 _Place = tuple[int | str, ...]
 
 
 def _unreadable(kind: str, place: _Place) -> _Place:
-    """What to leave out for an error at `place`: the whole row of a list, else the field, or its holder if missing."""
+    """What to leave out for an error at `place`: the list entry, else the field, or its parent if it is missing."""
     rows = [depth for depth, part in enumerate(place) if isinstance(part, int)]
     if rows:
         return place[: rows[-1] + 1]
@@ -253,7 +254,7 @@ def _unreadable(kind: str, place: _Place) -> _Place:
 
 
 def _from_the_end(place: _Place) -> tuple[int, ...]:
-    # Rows are removed from the end of a list on, so that the indices before them stay true.
+    # Entries are removed from the end of a list, so that the indices before them stay valid.
     return tuple(-part for part in place if isinstance(part, int))
 
 

@@ -1,7 +1,8 @@
-"""As much of a pod template as Tidegate itself relies on; the rest belongs to the API server.
+"""The part of a pod template that Tidegate itself relies on; the API server validates the rest.
 
-The whole schema of a pod would burst the annotation of client-side apply and age with every Kubernetes release. So
-only containers, their names and their ports are typed; the template is judged whole by a dry run of the operator.
+The complete schema of a pod would exceed the annotation of client-side apply, and be outdated by every Kubernetes
+release. So only containers, their names and their ports are typed. A dry run of the operator validates the complete
+template.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tidegate.api.rules import Model
 
 
 class Open(Model):
-    """An object of which only some fields are known here; all others are kept as they are."""
+    """An object of which only some fields are typed here; all others are kept unchanged."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -72,9 +73,9 @@ class PodTemplate(Open):
 
 @dataclass(frozen=True, slots=True)
 class Verbatim:
-    """Check a mapping as `model` and keep it exactly as it was written.
+    """Validate a mapping as `model`, and keep it exactly as the user wrote it.
 
-    What the user wrote is what a revision is known by, so nothing may be parsed and written again.
+    A revision is identified by what the user wrote, so it must not be parsed and written again.
     """
 
     model: type[Open]
