@@ -139,7 +139,7 @@ def real_graph() -> Graph:
         ("operator/tidegate/cli/operator.py", "tests/wiring/test_cli_operator.py"),
         ("tests/**/kubelet.py", "tests/simulation/test_rollouts.py"),
         ("manifests/monitoring/rules.yaml", "tests/monitoring/test_monitoring.py"),
-        ("dev/demolib/tally.py", "tests/core/test_demo_parts.py"),
+        ("dev/demolib/tally.py", "tests/demo/test_tally.py"),
     ],
 )
 def test_in_this_checkout(changed: str, test: str) -> None:
