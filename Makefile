@@ -39,7 +39,7 @@ lint: setup ## formatting, lints, types, layers, commit messages, generated file
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	MYPYPATH=dev $(BIN)/mypy -p devcluster -p demolib -p gatewaybench -p mutation -p testchoice -p vllmlane
+	MYPYPATH=dev $(BIN)/mypy -p devcluster -p demolib -p gatewaybench -p mutation -p testchoice -p vllmlane -m checkoutvenv
 	MYPYPATH=dev:tests $(BIN)/mypy --follow-imports silent -p operatorbench
 	$(BIN)/mypy --strict dev/check-commits
 	$(BIN)/lint-imports

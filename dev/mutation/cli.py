@@ -60,9 +60,10 @@ def chosen_by(mutations: Sequence[Mutation], names: Sequence[str], shard: tuple[
 def _run(chosen: Sequence[Mutation], jobs: int) -> int:
     width, survived = max((len(m.name) for m in chosen), default=0), 0
     with tempfile.TemporaryDirectory(prefix="tidegate-mutants-") as space:
-        for mutation, test in run(chosen, CHECKOUT, jobs, Path(space)):
-            survived += not test
-            print(f"{mutation.name:{width}}  {test or 'NO TEST FAILS'}", flush=True)
+        for verdict in run(chosen, CHECKOUT, jobs, Path(space)):
+            survived += not verdict.test
+            shown = verdict.test or "NO TEST FAILS"
+            print(f"{verdict.mutation.name:{width}} {verdict.seconds:6.0f} s  {shown}", flush=True)
     print(f"{len(chosen) - survived} passed, {survived} failed")
     return 1 if survived else 0
 

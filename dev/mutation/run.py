@@ -6,8 +6,10 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -29,12 +31,21 @@ TIMEOUT_SECONDS = 7200
 NOT_COPIED = (".venv", ".git", ".local", "__pycache__", ".*_cache", ".hypothesis")
 
 
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of one mutation: the first test that failed under it (empty: none), after so many seconds."""
+
+    mutation: Mutation
+    test: str
+    seconds: float
+
+
 class Undecided(Exception):
     """Pytest neither passed nor named a failing test, so nothing is known about the mutation."""
 
 
-def run(mutations: Sequence[Mutation], checkout: Path, jobs: int, space: Path) -> Iterator[tuple[Mutation, str]]:
-    """Each mutation, in order, with the first test that fails under it, or with nothing.
+def run(mutations: Sequence[Mutation], checkout: Path, jobs: int, space: Path) -> Iterator[Verdict]:
+    """The verdict on each mutation, in order.
 
     Each of the `jobs` workers edits a copy of its own in `space`, so that neither the checkout nor another worker sees
     the edit. Raises Undecided.
@@ -46,18 +57,20 @@ def run(mutations: Sequence[Mutation], checkout: Path, jobs: int, space: Path) -
         copies.put(copy)
     pool = ThreadPoolExecutor(jobs)
     try:
-        yield from zip(mutations, pool.map(lambda m: _judged(copies, m), mutations), strict=True)
+        yield from pool.map(lambda mutation: _judged(copies, mutation), mutations)
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _judged(copies: SimpleQueue[Path], mutation: Mutation) -> str:
+def _judged(copies: SimpleQueue[Path], mutation: Mutation) -> Verdict:
     copy = copies.get()
+    began = time.monotonic()
     path = copy / mutation.file
     sound = path.read_text(encoding="utf-8")
     try:
         path.write_text(mutation.applied(sound), encoding="utf-8")
-        return _first_failure(copy, mutation, mutation.tests) or _first_failure(copy, mutation, TESTS)
+        test = _first_failure(copy, mutation, mutation.tests) or _first_failure(copy, mutation, TESTS)
+        return Verdict(mutation, test, time.monotonic() - began)
     finally:
         path.write_text(sound, encoding="utf-8")
         copies.put(copy)

@@ -45,14 +45,15 @@ def _mutation(new: str, test: str) -> Mutation:
 )
 def test_the_first_test_that_fails_is_named(tmp_path: Path, checkout: Path, new: str, near: str, test: str) -> None:
     mutation = _mutation(new, near)
-    assert list(run([mutation], checkout, 1, tmp_path)) == [(mutation, test)]
+    (verdict,) = run([mutation], checkout, 1, tmp_path)
+    assert (verdict.mutation, verdict.test) == (mutation, test)
     assert (checkout / "least.py").read_text() == SOURCE
 
 
 def test_a_copy_is_sound_again_after_each_mutation(tmp_path: Path, checkout: Path) -> None:
     broken, harmless = _mutation("a > b", "tests/core/test_far.py"), _mutation("a <= b", "tests/test_near.py")
     found = list(run([broken, harmless, broken], checkout, 1, tmp_path))
-    assert [bool(test) for _, test in found] == [True, False, True]
+    assert [bool(verdict.test) for verdict in found] == [True, False, True]
     assert (tmp_path / "checkout-0/least.py").read_text() == SOURCE
 
 
