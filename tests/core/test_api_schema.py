@@ -314,7 +314,7 @@ def test_a_status_document_leaves_out_what_is_not_known():
         message="3 of 3 serve",
     )
     status = LLMServiceStatus(
-        observed_generation=1, phase=Phase.READY, conditions=(ready,), grace_period=GracePeriod(seconds=140)
+        observed_generation=1, phase=Phase.READY, conditions=(ready,), grace_period=GracePeriod(seconds=140, terms=())
     )
     document = status.document()
     assert document["gracePeriod"] == {"seconds": 140, "terms": []}

@@ -137,7 +137,7 @@ def real_graph() -> Graph:
         ("operator/tidegate/core/**/view.py", "tests/core/test_plan_rollout.py"),
         ("operator/tidegate/gateway/**/exchange.py", "tests/gateway/test_relay.py"),
         ("operator/tidegate/cli/operator.py", "tests/wiring/test_cli_operator.py"),
-        ("tests/**/kubelet.py", "tests/simulation/test_rollouts.py"),
+        ("operator/tidegate/preview/kubelet.py", "tests/simulation/test_rollouts.py"),
         ("manifests/monitoring/rules.yaml", "tests/monitoring/test_monitoring.py"),
         ("dev/demolib/tally.py", "tests/demo/test_tally.py"),
     ],
