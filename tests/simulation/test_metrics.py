@@ -8,7 +8,7 @@ import pytest
 from simulation.stories import well_known
 from simulation.world import NAMESPACE, World
 from tidegate.api import names
-from tidegate.cluster.port import LLM_SERVICES, PODS, Object
+from tidegate.cluster.port import LLM_SERVICES, PODS, SERVICES, Object
 
 SERVICE = {"namespace": NAMESPACE, "service": "chat"}
 
@@ -313,6 +313,20 @@ def test_a_service_whose_writes_are_refused_is_shown_to_fail_until_they_are_not(
     world.settle()
     world.run(1)
     assert value(world, "reconcile_consecutive_failures") is None
+
+
+def test_a_pass_that_has_written_is_followed_by_one_more(world: World) -> None:
+    """By the news of its own writes, or because it says so: not by each of the two."""
+    world.create()
+    world.settle()
+    world.run(1)
+    assert world.operator is not None
+    registry = world.operator.metrics.registry
+    before = registry.get_sample_value("tidegate_reconcile_total", {"result": "ok"}) or 0
+    world.delete(SERVICES, "chat")
+    world.until(lambda: world.server.find(SERVICES, NAMESPACE, "chat"))
+    world.run(1)
+    assert registry.get_sample_value("tidegate_reconcile_total", {"result": "ok"}) == before + 2
 
 
 def test_an_invalid_spec_shows_as_stalled(world: World) -> None:

@@ -221,11 +221,13 @@ class LLMServiceStatus(Model):
         An entry that somebody damaged by hand, or in which a newer operator used words that are not known here, is
         left out: the operator computes the rest again from the cluster.
         """
-        kept = copy.deepcopy(dict(stored)) if isinstance(stored, Mapping) else {}
+        kept, ours = dict(stored) if isinstance(stored, Mapping) else {}, False
         while True:
             try:
                 return cls.model_validate(_LEAST | {key: value for key, value in kept.items() if value is not None})
             except ValidationError as error:
+                if not ours:
+                    kept, ours = copy.deepcopy(kept), True
                 for place in sorted({_unreadable(e["type"], e["loc"]) for e in error.errors()}, key=_from_the_end):
                     _remove(kept, place)
 

@@ -101,8 +101,11 @@ class Operator:
                 log.exception("service=%s failed by a fault, tried again in %.1f s", key, seconds)
             else:
                 result = "ok"
+                if wait == 0.0:
+                    # Before it is given back: together with the news of its own writes that is one more pass, not two.
+                    self._queue.add(key)
                 self._queue.done(key)
-                if wait is not None:
+                if wait:
                     self._queue.add_after(key, wait)
             self._metrics.passed(key, result, self._monotonic() - began)
 

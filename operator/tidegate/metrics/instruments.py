@@ -150,7 +150,8 @@ class Metrics:
         """A pass over service `key` has this plan and wants this status."""
         s = decided.view.snapshot
         row = self._services.rows.get(key)
-        self._begin(s.namespace, s.name)
+        if key not in self._pending:
+            self._begin(s.namespace, s.name)
         last = dict(row.last if row is not None else _last(s.status))
         fresh = dict(new_outcomes(decided.view))
         # What was new and is not any more stands in the status now. Before, its write may fail, or be lost with us.
