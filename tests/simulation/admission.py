@@ -20,7 +20,7 @@ from cel_expr_python.ext import ext_strings
 
 from simulation.typed import must_be_typed
 from tidegate.cluster.port import Kind
-from tidegate.preview.apiserver import Request
+from tidegate.preview.gate import Request
 
 Object = Mapping[str, Any]
 MANIFESTS = Path(__file__).parents[2] / "manifests" / "cluster"

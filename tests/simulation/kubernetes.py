@@ -13,7 +13,8 @@ from tidegate.cluster.port import NAMESPACES, PODS, POLICIES, POLICY_BINDINGS, C
 from tidegate.preview.apiserver import Server
 from tidegate.preview.controllers import ControllerManager
 from tidegate.preview.kubelet import Kubelet
-from tidegate.preview.pods import Ledger, Network
+from tidegate.preview.network import Network
+from tidegate.preview.pods import Ledger
 from tidegate.preview.runs import Image
 from tidegate.preview.virtual_time import VirtualLoop
 

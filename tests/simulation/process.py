@@ -15,7 +15,7 @@ from tidegate.core.planner.actions import Action
 from tidegate.core.state.snapshot import Snapshot
 from tidegate.metrics.instruments import Metrics
 from tidegate.preview.apiserver import Server
-from tidegate.preview.pods import Network
+from tidegate.preview.network import Network
 from tidegate.preview.virtual_time import VirtualLoop
 from tidegate.preview.watches import Receives, Watches
 

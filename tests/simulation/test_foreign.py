@@ -21,7 +21,8 @@ from tidegate.drain import foreign
 from tidegate.drain.contract import Address, Answer
 from tidegate.drain.dialects import Dialects
 from tidegate.drain.foreign import ForeignEndpoints
-from tidegate.preview.pods import Network, Process
+from tidegate.preview.network import Network
+from tidegate.preview.pods import Process
 
 DRAIN, STATS = "/internal/drain", "/internal/stats"
 COUNT = {"path": STATS, "pointer": "/active", "offset": 1}

@@ -5,7 +5,8 @@ from random import Random
 
 from tidegate.cluster.port import ENDPOINT_SLICES, Kind, Object
 from tidegate.preview.apiserver import Server
-from tidegate.preview.pods import Ledger, Network
+from tidegate.preview.network import Network
+from tidegate.preview.pods import Ledger
 
 PROXY_LAG = 1.0
 """kube-proxy syncs once a second."""

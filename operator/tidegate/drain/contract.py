@@ -89,7 +89,7 @@ class Contract:
 
     async def ask(self, address: Address, key: str, now: float) -> Reading:
         """GET: what the pod holds now."""
-        return _reading(await self._call("GET", address, key), now)
+        return reading(await self._call("GET", address, key), now)
 
     async def start(
         self, address: Address, key: str, order: DrainOrder, since_withdrawal: float, now: float
@@ -108,12 +108,12 @@ class Contract:
             stalled_after=order.stalled_after_seconds,
         )
         body = request.document(None if deadline is None else times.text(deadline))
-        return _reading(await self._call("POST", address, key, body=body), now)
+        return reading(await self._call("POST", address, key, body=body), now)
 
     async def wait(self, address: Address, key: str, sequence: int, now: float) -> Reading:
         """GET that is answered when something changes, or after `WAIT_SECONDS`. `now` is when the call begins."""
         query = {"wait": f"{WAIT_SECONDS:.0f}s", "since": str(sequence)}
-        return _reading(await self._call("GET", address, key, query=query, patience=WAIT_SECONDS + 5), now)
+        return reading(await self._call("GET", address, key, query=query, patience=WAIT_SECONDS + 5), now)
 
     async def undo(self, address: Address, key: str, drain_id: str) -> None:
         """DELETE: back to serving; raises `TooLate` when the pod is sealed or drains under another id."""
@@ -227,7 +227,7 @@ def _document(method: str, answer: Answer) -> dict[str, Any]:
     return document
 
 
-def _reading(document: dict[str, Any], now: float) -> Reading:
+def reading(document: dict[str, Any], now: float) -> Reading:
     """Check an answer; whatever contradicts itself raises, since unknown is never zero."""
     if document.get(fields.CONTRACT) != fields.VERSION:
         raise PodTrouble("contract", f'an answer without "{fields.CONTRACT}": "{fields.VERSION}"')

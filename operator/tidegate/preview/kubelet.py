@@ -1,6 +1,7 @@
 """Scheduler and kubelets: from Pending to Ready by the script of the image, probes, restarts, and termination."""
 
 import asyncio
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -10,7 +11,8 @@ from tidegate.cluster.port import PODS, Kind, Object
 from tidegate.contract.terms import State
 from tidegate.core.state import times
 from tidegate.preview.apiserver import Server
-from tidegate.preview.pods import Ledger, Network, Process, of_gateway, of_service
+from tidegate.preview.network import Network
+from tidegate.preview.pods import Ledger, Process, of_gateway, of_service
 from tidegate.preview.runs import Image, PodRun, status
 
 SCHEDULER = "default-scheduler"
@@ -26,6 +28,8 @@ class Kubelet:
         self._loop, self._server, self._rng = loop, server, rng
         self._network, self._ledger = network, ledger
         self.images: dict[str, Image] = {}
+        self.ordinary = Image()
+        """How a container behaves whose image is none of `images` yet."""
         self.capacity: int | None = None
         self.device_lag = 1.0
         """Seconds for which a pod that is gone still holds its device."""
@@ -73,7 +77,7 @@ class Kubelet:
         self._server.writer = "scheduler"
         serving = live["metadata"]["annotations"][names.CONTAINER]
         container = next(c for c in live["spec"]["containers"] if c["name"] == serving)
-        image = self.images.setdefault(container["image"], Image())
+        image = self.images.setdefault(container["image"], replace(self.ordinary))
         if not image.schedulable or (self.capacity is not None and self._held >= self.capacity):
             condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": NO_NODE}
             self._server.status(PODS, *key, {"phase": "Pending", "conditions": [condition]})

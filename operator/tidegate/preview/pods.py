@@ -1,22 +1,12 @@
-"""What runs inside the pods: the test service's own drain contract under virtual time, its streams, and its faults.
-
-`Network` implements the seam `tidegate.drain.sessions.Talk`. Answers pass through the operator's own check of them, so
-that a lie is refused by the code that refuses it in a cluster.
-"""
+"""What runs inside the pods: the drain contract under virtual time, its streams, and its faults."""
 
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from random import Random
 from typing import Any
 
-from tidegate.api.errors import KeyRefused, PodTrouble, TooLate
 from tidegate.contract.machine import DrainContract
-from tidegate.contract.terms import Admission, DrainConflictError, DrainRequest, Settings, State
-from tidegate.core.planner.actions import DrainOrder
-from tidegate.core.state.snapshot import Reading
-from tidegate.drain import contract as operator_side
-from tidegate.drain.contract import Address
+from tidegate.contract.terms import Admission, Settings, State
 
 CONDUCTS = (
     "honest",
@@ -199,84 +189,6 @@ class Process:
             case "foreign id":
                 said |= {"drainId": "somebody-else"}
         return said
-
-
-class Network:
-    """Addresses of pods, and the operator's calls to them."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, rng: Random) -> None:
-        self._loop, self._rng = loop, rng
-        self.hosts: dict[str, Process] = {}
-        self.keys: Callable[[Address], frozenset[str]] = lambda _: frozenset()
-        self.severed = ""
-        """How every call from the operator fails, `refused` or `dropped`; empty while the network works."""
-        self.calls = 0
-        self.told: Callable[[str], None] = lambda _: None
-        """Called with the uid of each pod that gets a POST /drain."""
-
-    async def ask(self, address: Address, key: str, now: float) -> Reading:
-        process = await self._reach(address, key, operator_side.CALL_SECONDS)
-        return self._said(process, now)
-
-    async def start(
-        self, address: Address, key: str, order: DrainOrder, since_withdrawal: float, now: float
-    ) -> Reading:
-        process = await self._reach(address, key, operator_side.CALL_SECONDS)
-        deadline = order.record.deadline
-        self.told(process.uid)
-        if process.conduct != "ignores":
-            request = DrainRequest(
-                id=order.record.id,
-                reason=order.record.reason,
-                remaining=None if deadline is None else max(deadline - now, 0.0),
-                since_withdrawal=since_withdrawal,
-                propagation=order.propagation_seconds,
-                quiet=order.quiet_seconds,
-                flush=order.flush_seconds,
-                stalled_after=order.stalled_after_seconds,
-            )
-            process.contract.post(request, self._loop.time())
-            process.touch()
-        return self._said(process, now)
-
-    async def wait(self, address: Address, key: str, sequence: int, now: float) -> Reading:
-        process = await self._reach(address, key, operator_side.WAIT_SECONDS + 5)
-        await process.change(sequence, operator_side.WAIT_SECONDS)
-        if not process.alive:
-            raise PodTrouble("broken", "the connection broke (ReadError)")
-        return self._said(process, now)
-
-    async def undo(self, address: Address, key: str, drain_id: str) -> None:
-        process = await self._reach(address, key, operator_side.CALL_SECONDS)
-        try:
-            process.contract.undrain(drain_id)
-        except DrainConflictError as error:
-            raise TooLate("too-late", "the pod is sealed already, or drains under another id (409)") from error
-        process.touch()
-
-    async def _reach(self, address: Address, key: str, patience: float) -> Process:
-        self.calls += 1
-        await asyncio.sleep(0.001 + 0.003 * self._rng.random())
-        process = self.hosts.get(address.ip)
-        fault = self.severed or (process.conduct if process is not None else "refused")
-        if fault == "dropped":
-            await asyncio.sleep(operator_side.CALL_SECONDS)
-            raise PodTrouble("timeout", "no connection within 3 s, as when packets are dropped")
-        if process is None or fault == "refused":
-            raise PodTrouble("refused", "connection refused: nothing listens on that port")
-        if fault == "hangs":
-            await asyncio.sleep(patience)
-            raise PodTrouble("timeout", "connected, but no answer in time")
-        if key not in self.keys(address):
-            raise KeyRefused("unauthorized", "the pod refuses the key of the Secret (401)")
-        if fault in ("500", "404"):
-            raise PodTrouble("status", f"HTTP {fault} instead of 2xx")
-        if fault == "rubbish":
-            raise PodTrouble("rubbish", "an answer that is not JSON")
-        return process
-
-    def _said(self, process: Process, now: float) -> Reading:
-        return operator_side._reading(process.document(), now)
 
 
 def settings(container: Mapping[str, Any]) -> dict[str, float]:
