@@ -1,6 +1,6 @@
 """`tidegate plan`: the steps that a change of an LLMService would take, before anybody pushes it.
 
-The steps come from the same pure plan that the operator follows, played against an ideal cluster: every pod starts in
+The steps are those of the operator itself, at work in a cluster in memory under virtual time: every pod starts in
 --start-seconds, every drain takes --drain-seconds, nothing fails.
 """
 
@@ -9,17 +9,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidegate.api import names
 from tidegate.api.conditions import Phase
 from tidegate.api.errors import InvalidSpec
 
 from .terminal import say, seconds
+
+if TYPE_CHECKING:
+    from tidegate.preview import forecast
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -45,8 +48,10 @@ class Unusable(Exception):
 
 def run(args: argparse.Namespace) -> int:
     """Print the plan; 1 when it would not get to its end, 2 when the input is not usable."""
-    from tidegate.core.planner.forecast import Stuck
+    from tidegate.preview.forecast import Stuck
 
+    # What it logs in the preview, a conflict with a controller for one, is part of no plan.
+    logging.getLogger("tidegate").setLevel(logging.ERROR)
     try:
         wanted = _load(args.file)
         current = asyncio.run(_from_cluster(wanted)) if args.cluster else _load(args.current) if args.current else None
@@ -130,9 +135,11 @@ def _first(*values: float | None) -> float:
     return float(next(value for value in values if value is not None))
 
 
-def _play(args: argparse.Namespace, wanted: dict[str, Any], current: dict[str, Any] | None, source: str) -> Any:
-    from tidegate.api.resource import LLMService
-    from tidegate.core.planner import forecast
+def _play(
+    args: argparse.Namespace, wanted: dict[str, Any], current: dict[str, Any] | None, source: str
+) -> forecast.Forecast:
+    from tidegate.api.resource import LLMService, LLMServiceSpec
+    from tidegate.preview import forecast
 
     from .measured import Measured
 
@@ -144,7 +151,7 @@ def _play(args: argparse.Namespace, wanted: dict[str, Any], current: dict[str, A
     spec = LLMService.parse(wanted).spec
     try:
         measured = Measured.of(current or {})
-        before = _empty(current or wanted)
+        LLMServiceSpec.parse((current or wanted).get("spec") or {})
     except InvalidSpec as error:
         raise Unusable(f"in {source}: {error}") from error
     if measured.phase not in ("", Phase.READY):
@@ -155,31 +162,16 @@ def _play(args: argparse.Namespace, wanted: dict[str, Any], current: dict[str, A
         drain=_first(args.drain_seconds, measured.drain_times.p50_seconds, float(grace.initial_seconds)),
         teardown=_first(measured.teardown, float(grace.teardown_seconds)),
     )
-    done = forecast.play(before, assume)
-    if current is None:
-        return done
-    return forecast.play(replace(done.snapshot, raw_spec=wanted["spec"], spec=spec, generation=2), assume)
+    meta = wanted["metadata"]
+    with forecast.Preview(meta.get("namespace") or "default", meta["name"], assume) as preview:
+        if current is not None:
+            preview.apply(current["spec"])
+            preview.settle()
+        preview.apply(wanted["spec"])
+        return preview.settle()
 
 
-def _empty(first: dict[str, Any]) -> Any:
-    """A cluster in which this LLMService was made just now. Raises InvalidSpec."""
-    from tidegate.api.resource import LLMServiceSpec
-    from tidegate.core.state.snapshot import Snapshot
-
-    meta = first["metadata"]
-    return Snapshot(
-        now=0.0,
-        namespace=meta.get("namespace") or "default",
-        name=meta["name"],
-        uid="forecast",
-        generation=1,
-        raw_spec=first.get("spec") or {},
-        spec=LLMServiceSpec.parse(first.get("spec") or {}),
-        has_secret=False,
-    )
-
-
-def _render(args: argparse.Namespace, done: Any) -> list[str]:
+def _render(args: argparse.Namespace, done: forecast.Forecast) -> list[str]:
     if args.output == "json":
         steps = [{"at": s.at, "step": s.text, "pods": s.pods, "serving": s.serving} for s in done.steps]
         document = {

@@ -42,6 +42,7 @@ class Known:
     """Beside those that the store shows."""
     locks_missing: tuple[str, ...] = ()
     gateway_image: str = names.GATEWAY_IMAGE
+    poll_seconds: float = 5.0
     has_secret: bool = True
     refused: str = ""
     rejected: tuple[tuple[str, str], ...] = ()
@@ -75,6 +76,7 @@ def snapshot(store: Store, service: Object, spec: LLMServiceSpec, known: Known) 
         locks_missing=known.locks_missing,
         services_without_state=tuple(services_without_state(store, owner.namespace, children.pods)),
         gateway_image=known.gateway_image,
+        poll_seconds=known.poll_seconds,
         has_secret=known.has_secret,
         live_service=live_service,
         live_budget=live_budget,

@@ -91,6 +91,7 @@ class Reconciler:
             conflicts=(secret.conflict,) if secret.conflict is not None else (),
             locks_missing=self.locks_missing,
             gateway_image=self._parts.gateway_image,
+            poll_seconds=self._parts.pace.poll_seconds,
             has_secret=secret.present,
             refused=secret.denied or memory.refusal,
             rejected=memory.rejected(meta.get("generation", 1), now),

@@ -27,6 +27,8 @@ class Pace:
     """Services that are worked on at the same time."""
     sweep_seconds: float = 120.0
     """Between two lists of the whole cluster."""
+    poll_seconds: float = 5.0
+    """Between two looks at a service in which something is awaited that may send no event."""
     refresh_seconds: float = 5.0
     """Numbers that only move are written at most so often; transitions are written at once."""
     eta_seconds: float = 30.0

@@ -24,7 +24,7 @@ from .blocked import Blocked
 from .candidates import UNREADY_SECONDS
 from .notices import Notice
 from .observe import observe
-from .step import POLL_SECONDS, Step
+from .step import Step
 
 SOONEST_SECONDS: Final = 0.02
 """Whatever a rule asks for, a pass that did nothing is not followed by another one at once."""
@@ -98,7 +98,7 @@ def _roll(view: View, returning: int) -> Step:
 def _requeue_after(view: View, step: Step) -> float | None:
     soonest = [*step.wake, *_timers(view)]
     if step.orders or step.questions or view.snapshot.conflicts:
-        soonest.append(POLL_SECONDS)
+        soonest.append(view.snapshot.poll_seconds)
     return max(min(soonest), SOONEST_SECONDS) if soonest else None
 
 

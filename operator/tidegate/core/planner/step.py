@@ -17,7 +17,7 @@ from .actions import (
 from .blocked import Blocked
 
 POLL_SECONDS: Final = 5.0
-"""How soon to look again while something is awaited that sends no event."""
+"""How soon to look again at a pod that has not answered."""
 
 _CHANGE_COUNTS: Final = (CreateRevision, DeletePod, MarkDrained, Restore, Scale, Withdraw)
 

@@ -221,6 +221,8 @@ class Snapshot:
     locks_missing: tuple[str, ...] = ()
     services_without_state: tuple[str, ...] = ()
     """Services of others that select these pods without the state label."""
+    poll_seconds: float = 5.0
+    """How soon to look again while something is awaited that may send no event."""
     gateway_image: str = names.GATEWAY_IMAGE
     """Image of gateways for which the spec names none: this operator's."""
     has_secret: bool = True
