@@ -115,7 +115,7 @@ async def test_a_stalled_stream_has_its_token_although_another_ends_in_the_same_
 async def test_silence_ends_no_web_socket() -> None:
     async def script(peer: Peer, own: Engine) -> None:
         await switched(peer)
-        await asyncio.sleep(600)
+        await asyncio.sleep(60)
         await peer.send(NORMAL)
         peer.writer.write_eof()
         await peer.closed()

@@ -41,16 +41,20 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
+    """One response of the admin port."""
+
     status: int
     body: bytes
     headers: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def json(cls, status: int, document: Mapping[str, object]) -> Reply:
+        """A reply with a JSON document."""
         return cls(status, json.dumps(document).encode() + b"\n")
 
     @classmethod
     def error(cls, status: int, message: str, **more: object) -> Reply:
+        """A reply with an error message, and with further fields."""
         return cls.json(status, {"error": message, **more})
 
 

@@ -36,6 +36,7 @@ class Opaque:
         self.done = self._framing is not None and self._framing.done
 
     def feed(self, data: bytes) -> bytes:
+        """See `Body`."""
         if self._framing is None:
             return data
         self._framing.feed(data)
@@ -45,6 +46,7 @@ class Opaque:
         return data
 
     def eof(self) -> bool:
+        """See `Body`."""
         return self._framing is None
 
 
@@ -68,6 +70,7 @@ class Events:
         self._event_split = False
 
     def feed(self, data: bytes) -> bytes:
+        """See `Body`."""
         chunks = self._chunks
         if chunks is None:
             return self._reframe(data)
@@ -89,6 +92,7 @@ class Events:
         return self._reframe(b"".join([data[start:end] for start, end in spans]))
 
     def eof(self) -> bool:
+        """See `Body`."""
         self.done = self._chunks is None
         self.intercepted = self.intercepted or (self.done and self._intercept and self.reader.unfinished)
         return self.done

@@ -24,9 +24,11 @@ class Client(Protocol):
     def sent(self) -> int:
         """Bytes sent on this connection so far."""
 
-    def write(self, data: bytes) -> None: ...
+    def write(self, data: bytes) -> None:
+        """Send data; it is ignored when the connection is closing."""
 
-    def write_eof(self) -> None: ...
+    def write_eof(self) -> None:
+        """Close our half of the connection."""
 
     def hold_reading(self, hold: bool) -> None:
         """Pause reading from the client because the engine is full, or resume."""

@@ -33,9 +33,11 @@ MAX_AHEAD_BYTES = 64 * 1024
 class Server(Protocol):
     """The gateway as its connections see it."""
 
-    def opened(self, connection: ClientConnection) -> None: ...
+    def opened(self, connection: ClientConnection) -> None:
+        """A client has connected."""
 
-    def closed(self, connection: ClientConnection) -> None: ...
+    def closed(self, connection: ClientConnection) -> None:
+        """A client's connection is closed."""
 
     def admit(self, client: ClientConnection, head: RequestHead) -> Exchange | None:
         """Admit a request; None: it has been answered, and the connection must be closed."""
@@ -71,6 +73,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     # -- what the transport calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the transport."""
         # uvloop's transports are no subclasses of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
         # A request ends when the kernel has its last byte: no buffer of our own, and a small one in the kernel.
@@ -81,9 +84,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._await(IDLE_SECONDS, self.close)
 
     def get_buffer(self, _sizehint: int) -> memoryview:
+        """Called by the transport."""
         return VIEW
 
     def buffer_updated(self, nbytes: int) -> None:
+        """Called by the transport."""
         if self._closing:
             self._linger()
             return
@@ -101,6 +106,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._reading.hold("ahead")
 
     def eof_received(self) -> bool:
+        """Called by the transport."""
         self.eof = True
         self._reading.end()
         if self._closing:
@@ -111,6 +117,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         return False
 
     def connection_lost(self, _exc: Exception | None) -> None:
+        """Called by the transport."""
         self._cancel_timer()
         self._reading.end()
         self._closing = True
@@ -119,11 +126,13 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._exchange.client_gone()
 
     def pause_writing(self) -> None:
+        """Called by the transport."""
         self.paused = True
         if self._exchange is not None:
             self._exchange.client_paused(True)
 
     def resume_writing(self) -> None:
+        """Called by the transport."""
         self.paused = False
         if self._exchange is not None:
             self._exchange.client_paused(False)
@@ -136,11 +145,13 @@ class ClientConnection(asyncio.BufferedProtocol):
         return self._reading.held
 
     def write(self, data: bytes) -> None:
+        """Send data; it is ignored when the connection is closing."""
         if self._transport is not None and not self._fin_sent and not self._transport.is_closing():
             self.sent += len(data)
             self._transport.write(data)
 
     def write_eof(self) -> None:
+        """Close our half of the connection."""
         if self._transport is not None and not self._fin_sent and not self._transport.is_closing():
             self._fin_sent = True
             self._transport.write_eof()
@@ -254,7 +265,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             spans = body.feed(data)
         except FramingError as error:
             self._body = None
-            self._bad_body(str(error))
+            self._metrics.request_invalid()
+            if exchange is None:
+                self.close()
+            else:
+                exchange.bad_request(str(error))
             return
         if exchange is not None:
             for start, end in spans:
@@ -265,13 +280,6 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._input.add(data[len(data) - body.excess :])
             if exchange is not None:
                 exchange.request_end()
-
-    def _bad_body(self, message: str) -> None:
-        self._metrics.request_invalid()
-        if self._exchange is None:
-            self.close()
-        else:
-            self._exchange.bad_request(message)
 
     def _refuse(self, status: int, message: str) -> None:
         """Refuse what cannot be served, and close: the start of a next request could not be trusted."""

@@ -27,6 +27,7 @@ class Dialect(Enum):
 
     @property
     def stream(self) -> StreamForm:
+        """The format of the API's streams."""
         return self.value
 
     def body(self, reply: ErrorReply) -> bytes:

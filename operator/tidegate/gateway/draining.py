@@ -45,6 +45,7 @@ class Drain:
 
     @property
     def reason(self) -> str:
+        """The reason of the drain, as clients are told."""
         return self.contract.shutdown_reason
 
     def snapshot(self) -> dict[str, object]:
@@ -58,6 +59,7 @@ class Drain:
     # -- requests
 
     def arrive(self, work_id: str, request: RequestInFlight) -> Admission:
+        """A request has arrived; unless refused it is in flight until `finish`."""
         admission = self.contract.arrive(work_id, self._now(), queued=True)
         if admission is not Admission.REFUSE:
             self._running[work_id] = request
@@ -65,12 +67,15 @@ class Drain:
         return admission
 
     def known(self, work_id: str) -> bool:
+        """Whether a request with this id is in flight."""
         return work_id in self._running
 
     def work(self, work_id: str) -> Work:
+        """The contract's record of a request in flight."""
         return self.contract.work(work_id)
 
     def finish(self, work_id: str) -> None:
+        """The request is over."""
         del self._running[work_id]
         self.contract.finish(work_id)
         self._request_changed()
@@ -78,17 +83,21 @@ class Drain:
     # -- the engine
 
     def started(self) -> None:
+        """The engine is ready."""
         self._engine_changed("serving", self.contract.started)
 
     def engine_gone(self) -> None:
+        """Nothing listens at the address of the engine any more."""
         self._engine_changed("engine-gone", self.contract.engine_gone)
 
     def engine_back(self) -> None:
+        """Something listens at the address of the engine again."""
         self._engine_changed("engine-back", self.contract.engine_back)
 
     # -- calls
 
     def post(self, request: DrainRequest) -> None:
+        """Begin a drain, or update the current one."""
         first = self.contract.drain_id != request.id
         self.contract.post(request, self._now())
         if first:
@@ -106,6 +115,7 @@ class Drain:
         self.update()
 
     def prestop(self) -> None:
+        """The preStop hook of the serving container was called."""
         self.contract.prestop(self._now())
         self._write("prestop")
         self.update()
@@ -115,6 +125,7 @@ class Drain:
         return self.contract.prestop_over(self._now())
 
     def sigterm(self) -> None:
+        """The process has received SIGTERM."""
         self.contract.sigterm(self._now())
         self._write("sigterm")
         self.update()

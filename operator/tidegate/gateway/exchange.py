@@ -136,15 +136,18 @@ class Exchange:
     # -- what the response reports
 
     def response_begun(self, *, until_close: bool) -> bool:
+        """See `response.Owner`."""
         self._timers.arm()
         self._close = self._close or until_close or self._drain.draining or self._client.last
         return self._close
 
     def switched(self) -> None:
+        """See `response.Owner`."""
         self._close = True
         self._timers.arm()
 
     def response_complete(self) -> None:
+        """See `response.Owner`."""
         # A request that the drain has already cut is ended by its token instead.
         if not self._work_id or self._drain.contract.generated(self._work_id):
             self.response_over()
@@ -155,13 +158,16 @@ class Exchange:
         self.end()
 
     def tunnel_drained(self) -> None:
+        """See `response.Owner`."""
         self._metrics.failed(Failure.DRAINED)
         self.response_over()
 
     def engine_half_closed(self) -> None:
+        """See `response.Owner`."""
         self._timers.engine_eof()
 
     def upstream_broken(self, *, fresh: bool) -> None:
+        """See `response.Owner`."""
         if not (fresh and self._upstream.retry()):
             self.fail(Failure.UPSTREAM_RESET)
 

@@ -11,6 +11,8 @@ from tidegate.contract.token import Shutdown
 
 @dataclass(frozen=True, slots=True)
 class Kind:
+    """A status, and the fields of the error: code, type and message."""
+
     status: int
     code: str
     type: str
@@ -33,6 +35,7 @@ class Failure(Enum):
 
     @property
     def label(self) -> str:
+        """The failure's label in the metrics."""
         return self.name.lower()
 
 

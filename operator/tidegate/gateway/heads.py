@@ -64,6 +64,7 @@ class RequestHead:
 
     @property
     def path(self) -> str:
+        """The target without its query."""
         return self.target.partition(b"?")[0].decode("ascii")
 
 

@@ -38,21 +38,27 @@ class Metrics:
         self.bytes_out += sent
 
     def connection_opened(self) -> None:
+        """A client has connected."""
         self.connections += 1
 
     def connection_reused(self) -> None:
+        """A request was sent over a reused connection to the engine."""
         self.reused += 1
 
     def request_invalid(self) -> None:
+        """A connection is closed because of an invalid request."""
         self.invalid += 1
 
     def request_refused(self) -> None:
+        """A request was refused while draining."""
         self.refused += 1
 
     def token_sent(self) -> None:
+        """A shutdown token was sent."""
         self.tokens += 1
 
     def failed(self, failure: Failure) -> None:
+        """A request has failed."""
         self.failures[failure.label] += 1
 
     def render(self, state: Mapping[str, object], ever_cut: int) -> bytes:

@@ -55,7 +55,8 @@ class Owner(Protocol):
     def upstream_broken(self, *, fresh: bool) -> None:
         """The connection is lost; `fresh`: before any byte of a response."""
 
-    def fail(self, failure: Failure, detail: str = "") -> None: ...
+    def fail(self, failure: Failure, detail: str = "") -> None:
+        """The engine cannot answer the request."""
 
 
 class Response:

@@ -45,6 +45,7 @@ class Route:
     timeouts: Timeouts
 
     def matches(self, path: str) -> bool:
+        """Whether the path belongs to this route."""
         return path.startswith(self.prefix) and (
             self.prefix.endswith("/") or len(path) == len(self.prefix) or path[len(self.prefix)] == "/"
         )

@@ -31,11 +31,14 @@ class Timed(Protocol):
     def over(self) -> bool:
         """Whether no more of the response will come."""
 
-    def client_gone(self) -> None: ...
+    def client_gone(self) -> None:
+        """The client has left, or has stalled for too long."""
 
-    def fail(self, failure: Failure, detail: str = "") -> None: ...
+    def fail(self, failure: Failure, detail: str = "") -> None:
+        """The engine's time is up."""
 
-    def response_over(self) -> None: ...
+    def response_over(self) -> None:
+        """A tunnel has been half closed for too long."""
 
 
 class RequestTimers:

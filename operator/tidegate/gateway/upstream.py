@@ -19,12 +19,14 @@ VIEW = memoryview(bytearray(READ_BYTES))
 class Receiver(Protocol):
     """Receives what the engine sends on a connection."""
 
-    def upstream_data(self, data: bytes) -> None: ...
+    def upstream_data(self, data: bytes) -> None:
+        """The next bytes from the engine."""
 
     def upstream_eof(self) -> bool:
         """The engine has closed its half; returns whether the other direction stays open."""
 
-    def upstream_lost(self) -> None: ...
+    def upstream_lost(self) -> None:
+        """The connection is lost."""
 
     def upstream_paused(self, paused: bool) -> None:
         """The engine's socket is full, or has room again."""
@@ -52,13 +54,16 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self.idle_since = now
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the transport."""
         # uvloop's transports are no subclasses of asyncio's.
         self.transport = cast(asyncio.Transport, transport)
 
     def get_buffer(self, _sizehint: int) -> memoryview:
+        """Called by the transport."""
         return VIEW
 
     def buffer_updated(self, nbytes: int) -> None:
+        """Called by the transport."""
         receiver = self._receiver
         if receiver is None:
             self.transport.abort()
@@ -66,19 +71,23 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             receiver.upstream_data(bytes(VIEW[:nbytes]))
 
     def eof_received(self) -> bool:
+        """Called by the transport."""
         return self._receiver is not None and self._receiver.upstream_eof()
 
     def connection_lost(self, _exc: Exception | None) -> None:
+        """Called by the transport."""
         self.lost = True
         if self._receiver is not None:
             self._receiver.upstream_lost()
 
     def pause_writing(self) -> None:
+        """Called by the transport."""
         self.paused = True
         if self._receiver is not None:
             self._receiver.upstream_paused(True)
 
     def resume_writing(self) -> None:
+        """Called by the transport."""
         self.paused = False
         if self._receiver is not None:
             self._receiver.upstream_paused(False)
