@@ -21,6 +21,7 @@ from tidegate.api.status import (
     RolloutStatus,
 )
 from tidegate.core.drain_time import bound
+from tidegate.core.drain_time.eta import Eta
 from tidegate.core.drain_time.grace import drains_estimate
 from tidegate.core.planner import eta
 from tidegate.core.planner.blocked import Readings
@@ -144,7 +145,7 @@ def _third_party_drains(plan: Plan) -> list[PodStatus]:
     ]
 
 
-def _eta(found: eta.Eta) -> tuple[int | None, int | None]:
+def _eta(found: Eta) -> tuple[int | None, int | None]:
     """Whole seconds, likely and at most."""
     likely = None if found.likely is None else math.ceil(found.likely)
     return likely, None if found.upper is None else math.ceil(found.upper)
