@@ -74,15 +74,19 @@ class Steps:
         self.ended_at = 0.0
         """Seconds until the last step that is not the end of a pod."""
         self._began = self._loop.time()
-        pods, serving = self._count()
-        self._was_empty = pods == 0
-        self.most_pods, self.least_serving = pods, serving
+        self._alive: set[str] = set()
+        self._serving: set[str] = set()
+        for pod in self._server.all(PODS):
+            self._count(pod["metadata"]["uid"], pod)
+        self._was_empty = not self._alive
+        self.most_pods, self.least_serving = len(self._alive), len(self._serving)
 
     def _written(self, writer: str, kind: Kind, old: Object | None, new: Object | None) -> None:
-        if kind is PODS:
-            pods, serving = self._count()
-            self.most_pods = max(self.most_pods, pods)
-            self.least_serving = 0 if self._was_empty else min(self.least_serving, serving)
+        item = new or old
+        if kind is PODS and item is not None:
+            self._count(item["metadata"]["uid"], new)
+            self.most_pods = max(self.most_pods, len(self._alive))
+            self.least_serving = 0 if self._was_empty else min(self.least_serving, len(self._serving))
         action = self._doing()
         if writer == OPERATOR and action is not None and kind not in BOOKS:
             self._acted(action, old, new)
@@ -120,14 +124,16 @@ class Steps:
         at = float(round(self._loop.time() - self._began))
         if ends:
             self.ended_at = at
-        self.steps.append(Step(at, what, *self._count()))
+        self.steps.append(Step(at, what, len(self._alive), len(self._serving)))
 
-    def _count(self) -> tuple[int, int]:
-        alive = [pod for pod in self._server.all(PODS) if active(pod)]
-        return len(alive), sum(map(_serves, alive))
+    def _count(self, uid: str, pod: Object | None) -> None:
+        for uids, belongs in ((self._alive, pod is not None and active(pod)), (self._serving, _serves(pod))):
+            (uids.add if belongs else uids.discard)(uid)
 
 
-def _serves(pod: Object) -> bool:
+def _serves(pod: Object | None) -> bool:
+    if pod is None:
+        return False
     return pod["metadata"]["labels"].get(names.STATE) == names.SERVING and active(pod) and ready(pod)
 
 
