@@ -22,18 +22,18 @@ PROPAGATION = 15
 GRACE = {"initialSeconds": 2, "teardownSeconds": 2, "safetySeconds": 1}
 DROPPED, HONEST = "dropped", "honest"
 WAYS = {
-    "ignore-drain": "it was told to drain and does not",
-    "lie-sealed": "it says sealed with 2 requests in flight",
+    "ignore-drain": "it does not drain although it was asked to",
+    "lie-sealed": "it reports sealed with 2 requests in flight",
     "lie-negative": "inFlight is negative",
-    "lie-id": "it drains under an id that is not ours",
-    "sequence-falls": "its sequence falls",
+    "lie-id": "it drains under another id",
+    "sequence-falls": "its sequence decreases",
     "hang": "connected, but no answer in time",
     "status-500": "HTTP 500 instead of 2xx",
     "status-404": "HTTP 404 instead of 2xx",
     "redirect": "HTTP 302 instead of 2xx",
-    "rubbish": "an answer that is not JSON",
-    "endless": "an answer of more than 64 kB",
-    DROPPED: "no connection within 3 s, as when packets are dropped",
+    "rubbish": "the answer is not JSON",
+    "endless": "the answer is larger than 64 KiB",
+    DROPPED: "connection timed out after 3 s: packets may be dropped",
 }
 """What a pod does when it is told to drain, and what status has to say of it."""
 STREAMS = 2 * len(WAYS)
@@ -139,7 +139,7 @@ def assert_told(namespace: Namespace, pod: str, cut: int | None) -> None:
     assert event["type"] == "Warning"
     assert "since its budget is spent" in event["message"]
     if cut is None:
-        unknown = "unknown how many requests cut, since its budget is spent; it could not be asked ("
+        unknown = "an unknown number of requests cut, since its budget is spent; it could not be asked ("
         assert unknown in event["message"], event["message"]
     else:
         assert cut == 2
@@ -152,7 +152,7 @@ def assert_not_believed(service: Service, pod: str, audit: Audit) -> None:
     assert row["seconds"] >= PROPAGATION
     assert service.namespace.logs.find("sealed", pod=pod)
     written = audit.statuses(service.namespace.name, service.name)
-    assert_named(written, pod, "it says sealed before the propagation time is over")
+    assert_named(written, pod, "it reports sealed before the propagation time is over")
 
 
 @dataclass(slots=True)
@@ -222,7 +222,7 @@ def test_where_no_pod_can_be_asked_none_is_drained(
         for service in (dead, mute):
             service.apply(tag="v2")
         assert_stopped(dead, f":{DEAD_PORT}: connection refused: nothing listens on that port. No pod is drained. ")
-        assert_stopped(mute, f":{DROPPED_PORT}: no connection within 3 s, as when packets are dropped. ")
+        assert_stopped(mute, f":{DROPPED_PORT}: connection timed out after 3 s: packets may be dropped. ")
         for found in watched.values():
             found.catch_up()
             assert found.drained_pods() == []

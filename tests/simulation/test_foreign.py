@@ -67,7 +67,7 @@ class Applications:
             if self.patience is None:
                 raise PodTrouble("timeout", "connected, but no answer in time") from None
         if not process.alive:
-            raise PodTrouble("broken", "the connection broke (ReadError)")
+            raise PodTrouble("broken", "the connection was lost (ReadError)")
         return Answer(200)
 
     async def connect(self, address: Address) -> None:

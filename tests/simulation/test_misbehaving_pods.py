@@ -43,13 +43,13 @@ def test_a_pod_that_misbehaves_is_bounded_by_its_budget_and_never_taken_for_empt
     [
         ("sealed while busy", "in flight"),
         ("negative count", "inFlight"),
-        ("falling sequence", "sequence falls"),
+        ("falling sequence", "sequence decreases"),
         ("hangs", "no answer in time"),
         ("500", "HTTP 500"),
         ("404", "HTTP 404"),
         ("rubbish", "not JSON"),
         ("refused", "connection refused"),
-        ("dropped", "no connection"),
+        ("dropped", "connection timed out"),
     ],
 )
 def test_what_is_wrong_with_a_pod_that_misbehaves_stands_in_the_status(world: World, conduct: str, said: str) -> None:

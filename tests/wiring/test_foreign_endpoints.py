@@ -468,7 +468,7 @@ async def test_a_header_that_changed_is_read_again_and_its_value_shows_nowhere(
         desk.want(order(s, spec("blocking-post")))
         await desk.until(lambda: desk.trouble == "unauthorized")
         assert not s.named("drain-call")
-        assert desk.sessions.troubles["u"].detail == "the pod refuses the key drain of Secret my-app (401)"
+        assert desk.sessions.troubles["u"].detail == "the pod refuses key drain of Secret my-app (401)"
         desk.secret = "s3cret-two"
         await desk.sealed()
         assert desk.trouble is None
@@ -498,7 +498,7 @@ async def test_a_value_is_read_again_in_time_though_it_is_not_refused(desk: Desk
 async def test_a_value_that_no_header_can_have_is_never_sent(desk: Desk, value: str):
     desk.secret = value
     async with pod(http(200, b"1")) as script:
-        with pytest.raises(PodTrouble, match="no value that a header can have") as caught:
+        with pytest.raises(PodTrouble, match="is not a valid header value") as caught:
             await desk.endpoints.ask(address(script, spec("litellm")), 1.0)
         assert script.asked == 0
         assert value == "" or value not in str(caught.value)
@@ -619,7 +619,7 @@ async def test_pointers_point_as_rfc_6901_says(desk: Desk, pointer: str, documen
     async with pod(counted(document)) as script:
         asked = desk.endpoints.ask(address(script, foreign), 1.0)
         if found is None:
-            with pytest.raises(PodTrouble, match="no whole number"):
+            with pytest.raises(PodTrouble, match="no integer"):
                 await asked
         else:
             assert (await asked).in_flight == found

@@ -1,6 +1,6 @@
 """The port over HTTP: one `kubernetes.aio` client, raw JSON bodies, no models, no hidden retries.
 
-Typed models cost about 2 ms a pod to decode and drop fields they do not know, so dicts go in and out.
+Typed models take about 2 ms per pod to decode, and drop fields that they do not know. So it uses dicts.
 """
 
 import json
@@ -26,15 +26,15 @@ _APPLY: Final = "application/apply-patch+yaml"
 _JSON_PATCH: Final = "application/json-patch+json"
 _METHODS: Final = {"list": "GET", "get": "GET", "create": "POST", "patch": "PATCH", "delete": "DELETE"}
 Seen = Callable[[str, str, str], None]
-"""Called with (verb, resource, code) of each call; verb and resource as in RBAC, code `none` without an answer."""
+"""Called with (verb, resource, code) of each call: verb and resource as in RBAC, code `none` if there is no answer."""
 _UNTYPED: Final = re.compile(r"failed to create typed patch object \(.*?\): (?:errors:)?")
-"""How server-side apply answers fields that Kubernetes does not know, or of a wrong type: with a 500, not a 4xx."""
+"""Server-side apply answers unknown fields and fields of a wrong type with 500 and this text, not with a 4xx."""
 
 
 async def connect(user_agent: str, seen: Seen | None = None) -> "ApiCluster":
-    """Client from the pod's ServiceAccount, else from KUBECONFIG or ~/.kube/config.
+    """A client that uses the pod's ServiceAccount, else KUBECONFIG or ~/.kube/config.
 
-    Raises `ClusterError` with the remedy when neither is there.
+    Raises `ClusterError` with the remedy if there is none.
     """
     configuration = Configuration()
     try:
@@ -47,9 +47,9 @@ async def connect(user_agent: str, seen: Seen | None = None) -> "ApiCluster":
             f"no access to a cluster: {error}. Run inside a cluster with a ServiceAccount, or set KUBECONFIG"
         ) from error
     except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError) as error:
-        # The library trips over a file that is no kubeconfig in each of these ways.
+        # The library raises any of these for a file that is not a kubeconfig.
         raise ClusterError(
-            "no access to a cluster: the kubeconfig is not one, or is cut short. Set KUBECONFIG to a sound one"
+            "no access to a cluster: the kubeconfig is invalid or truncated. Set KUBECONFIG to a valid one"
         ) from error
     configuration.connection_pool_maxsize = 50
     api = ApiClient(configuration=configuration)
@@ -58,17 +58,19 @@ async def connect(user_agent: str, seen: Seen | None = None) -> "ApiCluster":
 
 
 class ApiCluster:
-    """`Cluster` against a real API server. Close it when done."""
+    """Implements `Cluster` with a real API server. Close it after use."""
 
     def __init__(self, api: ApiClient, seen: Seen | None = None) -> None:
         self._api, self._seen = api, seen or (lambda *_: None)
 
     async def close(self) -> None:
+        """Close all connections."""
         await self._api.close()
 
     async def list(
         self, kind: Kind, namespace: str | None = None, *, labels: str = "", chunk: int = 500
     ) -> tuple[list[Object], str]:
+        """LIST, in pages of `chunk` objects."""
         items: list[Object] = []
         query = {"limit": str(chunk)}
         if labels:
@@ -76,7 +78,7 @@ class ApiCluster:
         while True:
             page = await self._call("list", kind.plural, kind.path(namespace), query=query)
             for item in page.get("items") or []:
-                # Items of a list carry neither; everything downstream may rely on them.
+                # The items of a list lack both; the code that uses them relies on both.
                 item.setdefault("apiVersion", kind.api_version)
                 item.setdefault("kind", kind.kind)
                 items.append(item)
@@ -86,9 +88,11 @@ class ApiCluster:
             query["continue"] = meta["continue"]
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
+        """GET by name."""
         return await self._call("get", kind.plural, kind.path(namespace, name))
 
     async def create(self, kind: Kind, namespace: str, body: Mapping[str, Any]) -> Object:
+        """POST."""
         return await self._call("create", kind.plural, kind.path(namespace), body=body)
 
     async def apply(
@@ -101,6 +105,7 @@ class ApiCluster:
         manager: str,
         dry_run: bool = False,
     ) -> Object:
+        """PATCH as server-side apply, with force."""
         query = {"fieldManager": manager, "force": "true"}
         if dry_run:
             query["dryRun"] = "All"
@@ -110,12 +115,16 @@ class ApiCluster:
     async def patch_status(
         self, kind: Kind, namespace: str, name: str, operations: Sequence[Mapping[str, Any]]
     ) -> Object:
-        # Not server-side apply: that refuses fields which an older CRD lacks, a patch has them pruned. Not a merge
-        # patch: the status of a custom resource ignores the uid in it.
+        """PATCH of the status subresource, as a JSON patch.
+
+        Not server-side apply: it refuses fields that an older CRD lacks, which a JSON patch prunes. Not a merge patch:
+        the status of a custom resource ignores the uid in it.
+        """
         query = {"fieldManager": names.FIELD_MANAGER_STATUS}
         return await self._patch(f"{kind.plural}/status", kind.path(namespace, name, "status"), operations, query)
 
     async def patch(self, kind: Kind, namespace: str, name: str, operations: Sequence[Mapping[str, Any]]) -> Object:
+        """PATCH as a JSON patch."""
         return await self._patch(kind.plural, kind.path(namespace, name), operations)
 
     async def _patch(
@@ -130,13 +139,14 @@ class ApiCluster:
                 "patch", resource, path, query=query, body=list(operations), content_type=_JSON_PATCH
             )
         except Rejected as error:
-            # A failed `test` comes as 422 "the server rejected our request due to an error in our request"
-            # without causes; a really invalid result names fields.
+            # A failed `test` is answered with 422 "the server rejected our request due to an error in our request"
+            # without causes; for an invalid result the causes name fields.
             if error.causes:
                 raise
             raise Conflict(f"{path} changed in the meantime: {error}") from error
 
     async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str) -> None:
+        """DELETE with the uid as precondition."""
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         await self._call("delete", kind.plural, kind.path(namespace, name), body=body)
 
@@ -166,7 +176,7 @@ class ApiCluster:
     async def _exchange(
         self, method: str, path: str, query: Mapping[str, str], body: Any, content_type: str
     ) -> tuple[int, Any, Mapping[str, str] | None]:
-        """Status, body and headers of the answer, whatever it is."""
+        """Status, body and headers of any answer. Raises `Unavailable` if there is none."""
         headers = {"Accept": _JSON, "Content-Type": content_type}
         try:
             method, url, headers, body, _ = await self._api.param_serialize(
@@ -217,5 +227,5 @@ def _untyped_causes(text: str) -> list[tuple[str, str]]:
     """(field, message) of each line like `.spec.template.spec.volumez: field not declared in schema`."""
     lines = (line.strip() for line in text.splitlines())
     found = (line.lstrip(".").partition(": ") for line in lines if line)
-    # After "got" comes how the API server's own code names the value.
+    # What follows "got" is the value in the Go syntax of the API server.
     return [(field, message.partition(", got &value")[0]) for field, _, message in found]

@@ -1,7 +1,7 @@
 """The ConfigMap NAME-drain-times of each service: read by name, written once per drain, never overwritten unread.
 
-Nobody watches ConfigMaps, since a cluster has many: it is read when it is first needed and now and then after, and
-every write tests for the version that was read, so that two operators cannot count the same drain.
+The operator does not watch ConfigMaps, since a cluster has many. It reads this one when it first needs it and every 10
+minutes after that. Each write tests the version that was read, so that two operators cannot count the same drain.
 """
 
 from dataclasses import dataclass, field, replace
@@ -17,39 +17,45 @@ from .port import CONFIG_MAPS, Cluster, Object
 
 KEY: Final = "drain-times.json"
 TRUSTED_SECONDS: Final = 600.0
+"""Seconds after which the ConfigMap is read again."""
 TROUBLED_SECONDS: Final = 30.0
-"""How soon content that was set aside is looked at again."""
+"""The same for content that could not be used."""
 
 
 def name_of(service: str) -> str:
+    """The ConfigMap's name."""
     return f"{service}-drain-times"
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What the ConfigMap said when it was last read or written."""
+    """The ConfigMap when it was last read or written."""
 
     times: DrainTimes = field(default_factory=DrainTimes)
     trouble: str = ""
-    """Why its content is set aside and what to do; empty when it is believed."""
+    """Why its content is not used, and what to do; empty if it is used."""
     uid: str = ""
-    """Empty while there is none."""
+    """Empty if the ConfigMap does not exist."""
     version: str = ""
     read_at: float = 0.0
 
 
 class DrainTimesKeeper:
-    """Documents in memory, by service key; the ConfigMap is the truth."""
+    """A cache of the ConfigMaps, by service key."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._held: dict[str, Kept] = {}
 
     def forget(self, key: str) -> None:
+        """Drop the cached ConfigMap of service `key`."""
         self._held.pop(key, None)
 
     async def read(self, owner: objects.Owner, now: float) -> Kept:
-        """What is known of this service. Raises `ClusterError`, but not for what a person has to mend."""
+        """The drain times of this service. `now` is Unix time.
+
+        Raises `ClusterError`, but not for what a user has to fix: that is in `trouble`.
+        """
         key = f"{owner.namespace}/{owner.name}"
         held = self._held.get(key)
         if held is not None and now - held.read_at < (TROUBLED_SECONDS if held.trouble else TRUSTED_SECONDS):
@@ -65,15 +71,16 @@ class DrainTimesKeeper:
         except Denied as error:
             found = Kept(trouble=_refused(name, error))
         if held is not None and (held.uid, held.version) == (found.uid, found.version) and not found.trouble:
-            # The same document stays the same object, so that nothing is reckoned again.
+            # An unchanged document stays the same object, so that its estimates are not computed again.
             found = held
         self._held[key] = replace(found, read_at=now)
         return self._held[key]
 
     async def write(self, owner: objects.Owner, times: DrainTimes, now: float) -> None:
-        """Keep `times`, which were made from what `read` gave last; raises `ClusterError`.
+        """Write `times`, which were computed from the last `read`. `now` is Unix time. Raises `ClusterError`.
 
-        After a Conflict the next `read` tells what is there now. What no repetition can mend is a trouble from then on.
+        After a Conflict, the next `read` gets the current content. A refusal stays in `trouble`, since a retry is
+        useless.
         """
         key = f"{owner.namespace}/{owner.name}"
         held = self._held.pop(key, Kept())
@@ -113,7 +120,7 @@ def _kept(raw: Object, owner: objects.Owner) -> Kept:
     known = Kept(uid=meta["uid"], version=meta["resourceVersion"])
     clash = gather.conflict_over(raw, owner, CONFIG_MAPS.kind)
     if clash is not None:
-        return replace(known, trouble=f"{clash.detail}; until then no drain time is counted and declared terms hold")
+        return replace(known, trouble=f"{clash.detail}. Until then, no drain times are counted and the declared terms apply")
     try:
         return replace(known, times=drain_times.load(str((raw.get("data") or {})[KEY])))
     except KeyError:
@@ -125,13 +132,13 @@ def _kept(raw: Object, owner: objects.Owner) -> Kept:
 
 def _set_aside(name: str, reason: str) -> str:
     return (
-        f"ConfigMap {name} cannot be read: {reason}. It is left as it is, no drain time is counted and declared terms "
-        f"hold; put its content back, or delete the ConfigMap to start anew"
+        f"ConfigMap {name} cannot be read: {reason}. It is left unchanged, no drain times are counted and the declared "
+        "terms apply. Restore its content, or delete the ConfigMap to start over"
     )
 
 
 def _refused(name: str, error: Exception) -> str:
     return (
-        f"ConfigMap {name} cannot be kept: {error}. No drain time is counted until it can; does the operator's role "
-        "allow get, create and patch of configmaps? Apply manifests/cluster"
+        f"ConfigMap {name} cannot be read or written: {error}. Until then, no drain times are counted. If the operator's "
+        "role does not allow get, create and patch of configmaps, apply manifests/cluster"
     )

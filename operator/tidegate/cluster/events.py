@@ -1,4 +1,4 @@
-"""Events on an LLMService, for `kubectl describe`: on transitions only, and never worth failing for."""
+"""Events on an LLMService, for `kubectl describe`: only for transitions. A failed write is logged and not retried."""
 
 import hashlib
 import logging
@@ -17,7 +17,7 @@ LONGEST_MESSAGE: Final = 1000
 
 
 class EventRecorder:
-    """Writes core/v1 Events under the operator's name."""
+    """Writes core/v1 Events with the operator as their source. `now` gives Unix time."""
 
     def __init__(self, cluster: Cluster, component: str, instance: str, now: Callable[[], float]) -> None:
         self._cluster, self._component, self._instance, self._now = cluster, component, instance, now
@@ -51,4 +51,4 @@ class EventRecorder:
         try:
             await self._cluster.create(EVENTS, s.namespace, body)
         except ClusterError as error:
-            log.warning("event %s of %s/%s not written: %s", reason, s.namespace, s.name, error)
+            log.warning("service=%s/%s event %s not written: %s", s.namespace, s.name, reason, error)

@@ -1,4 +1,4 @@
-"""Plans into writes. Each write is safe to repeat, carries its own precondition, and puts its answer into the store."""
+"""Turns plans into writes. Each write is safe to repeat, has its own precondition, and puts its answer into the store."""
 
 import contextlib
 import logging
@@ -29,19 +29,19 @@ class Told(Protocol):
 
 
 class Executor:
-    """Executes the actions of one plan in order; what fails does not keep the others back."""
+    """Executes the actions of a plan in order; a failed action does not stop the others."""
 
     def __init__(self, cluster: Cluster, store: Store, keys: DrainKeys, tell: Told) -> None:
         self._cluster, self._store, self._keys, self._tell = cluster, store, keys, tell
 
     async def execute(self, s: Snapshot, plan: Iterable[a.Action]) -> None:
-        """Raises the first `ClusterError` or `TemplateRefused` when all have been tried."""
+        """Execute all actions; then raises the first `ClusterError` or `TemplateRefused`, if any."""
         failure: TidegateError | None = None
         for action in plan:
             try:
                 await self._one(s, action)
             except NotFound:
-                # It is gone, and the watch will say so: for a delete that is success, for the rest a new plan.
+                # The object is gone, and the watch will report it: a delete has succeeded, all else needs a new plan.
                 log.info("service=%s/%s gone before %s", s.namespace, s.name, type(action).__name__)
                 self._forget_pod(s, action)
             except (ClusterError, TemplateRefused) as error:
@@ -50,7 +50,7 @@ class Executor:
             raise failure
 
     def _forget_pod(self, s: Snapshot, action: a.Action) -> None:
-        """Drop a pod that is not there: its deletion may never be seen, and every pass would try again at once."""
+        """Drop a pod that does not exist: its deletion may never be seen, and every pass would retry at once."""
         if isinstance(action, a.Withdraw | a.UpdateDrain | a.Restore | a.MarkDrained | a.DeletePod):
             held = self._store.get(PODS, s.namespace, action.pod)
             if held is not None and held["metadata"]["uid"] == action.uid:
@@ -99,16 +99,17 @@ class Executor:
         try:
             await self._apply(name, s.namespace, body, dry_run=True)
         except Rejected as error:
-            # The Deployment's spec.template is the user's spec.template: only the gateway is called otherwise there.
+            # The Deployment's spec.template has the same paths as the user's, except for the gateway.
             template = body["spec"]["template"]
             causes = [(sidecar.blamed(field, template), text) for field, text in error.causes]
             raise TemplateRefused(causes or [("", str(error))]) from error
         self._store.put(DEPLOYMENTS, await self._apply(name, s.namespace, body, dry_run=False))
         if not action.refresh:
-            await self._tell(s, "NewRevision", f"Created Deployment {name} with {action.replicas} replicas")
+            count = "1 replica" if action.replicas == 1 else f"{action.replicas} replicas"
+            await self._tell(s, "NewRevision", f"Created Deployment {name} with {count}")
 
     async def _may_create(self, namespace: str) -> None:
-        """A child may be missing because its namespace goes, which our watch may not have told us yet."""
+        """A child may be missing because its namespace is being terminated, which the watch may not have seen yet."""
         with contextlib.suppress(NotFound):
             live = await self._cluster.get(NAMESPACES, None, namespace)
             self._store.put(NAMESPACES, live)
@@ -116,16 +117,16 @@ class Executor:
                 raise Conflict(f"namespace {namespace} is being terminated")
 
     async def _must_be_free(self, s: Snapshot, name: str) -> None:
-        """Apply creates or changes: what is there already, unseen, must neither be taken over nor be counted anew."""
+        """Apply creates or changes. A Deployment that exists unseen must not be taken over, nor get other replicas."""
         try:
             live = await self._cluster.get(DEPLOYMENTS, s.namespace, name)
         except NotFound:
             return
         if (live["metadata"].get("labels") or {}).get(names.SERVICE) != s.name:
-            text = f"Deployment {name} exists and is not Tidegate's; remove it, or rename the LLMService"
+            text = f"Deployment {name} exists and does not belong to Tidegate: delete it, or rename the LLMService"
             raise TemplateRefused([("metadata.name", text)])
         self._store.put(DEPLOYMENTS, live)
-        raise Conflict(f"Deployment {name} was there before it was seen")
+        raise Conflict(f"Deployment {name} exists already")
 
     async def _apply(self, name: str, namespace: str, body: Object, *, dry_run: bool) -> Object:
         manager = names.FIELD_MANAGER
@@ -133,7 +134,7 @@ class Executor:
 
     async def _scale(self, s: Snapshot, action: a.Scale) -> None:
         body = objects.scale(action.deployment, s.namespace, action.replicas, action.released)
-        # A late write, of a killed operator too, must not undo a count that it has not seen.
+        # A late write, also of an operator that was killed, must not undo replicas that it has not seen.
         body["metadata"] |= {"uid": action.uid, "resourceVersion": action.version}
         manager = names.FIELD_MANAGER_SCALE
         try:
@@ -157,10 +158,10 @@ class Executor:
             case a.Withdraw(pod=pod, record=record):
                 log.info("service=%s/%s pod=%s draining reason=%s", s.namespace, s.name, pod, record.reason)
                 await self._tell(
-                    s, "Draining", f"Pod {pod} withdrawn from traffic, reason {record.reason}{_held(s, action.uid)}"
+                    s, "Draining", f"Draining pod {pod}, reason {record.reason}{_held(s, action.uid)}"
                 )
             case a.Restore(pod=pod):
-                await self._tell(s, "Undrained", f"Pod {pod} is wanted again and serves again")
+                await self._tell(s, "Undrained", f"Pod {pod} is wanted again and returns to serving")
             case a.MarkDrained(pod=pod, outcome=outcome, cause=cause):
                 log.info(
                     "service=%s/%s pod=%s drained outcome=%s cut=%s",
@@ -183,31 +184,31 @@ class Executor:
                 pass
 
     async def _look_again(self, kind: Kind, namespace: str, name: str) -> None:
-        """After a conflict the watch may lag: the next plan shall rest on what the API server holds now."""
+        """After a conflict the watch may lag: base the next plan on the current object of the API server."""
         self._store.put(kind, await self._cluster.get(kind, namespace, name))
 
     async def _delete_pod(self, s: Snapshot, action: a.DeletePod) -> None:
-        # Its ReplicaSet may have deleted it while our watch lagged: look before the one irreversible step.
+        # Its ReplicaSet may have deleted it while the watch lagged: check before the only irreversible step.
         live = await self._cluster.get(PODS, s.namespace, action.pod)
         self._store.put(PODS, live)
         if live["metadata"]["uid"] != action.uid or live["metadata"].get("deletionTimestamp"):
             return
-        # A count that was raised and lowered again looks settled in a store that lags: ask, or it is replaced.
+        # Replicas that were raised and lowered again look settled in a store that lags: check, or the pod is replaced.
         owner = await self._cluster.get(REPLICASETS, s.namespace, action.replica_set)
         self._store.put(REPLICASETS, owner)
         if not project.settled_at(owner, action.replicas):
-            raise Conflict(f"ReplicaSet {action.replica_set} has not seen its count yet")
-        # It may have deleted another drained pod in place of this one, which then has to be paid for first.
+            raise Conflict(f"ReplicaSet {action.replica_set} has not seen its replicas yet")
+        # It may have deleted another drained pod instead of this one: then its replicas have to be lowered again first.
         revision = live["metadata"]["labels"][names.REVISION]
         selector = f"{names.SERVICE}={s.name},{names.REVISION}={revision}"
         siblings, _ = await self._cluster.list(PODS, s.namespace, labels=selector)
         for sibling in siblings:
             self._store.put(PODS, sibling)
         if sum(project.pod(sibling).alive for sibling in siblings) != action.standing:
-            raise Conflict(f"pods of ReplicaSet {action.replica_set} have come or gone in the meantime")
+            raise Conflict(f"the number of pods of ReplicaSet {action.replica_set} has changed in the meantime")
         await self._cluster.delete(PODS, s.namespace, action.pod, uid=action.uid)
         log.info(
-            "service=%s/%s pod=%s deleted: its ReplicaSet has seen the lower count", s.namespace, s.name, action.pod
+            "service=%s/%s pod=%s deleted: its ReplicaSet has seen fewer replicas", s.namespace, s.name, action.pod
         )
 
     async def _adopt(self, s: Snapshot, action: a.Adopt) -> None:
@@ -220,7 +221,7 @@ class Executor:
 
 
 def operations(action: a.Withdraw | a.UpdateDrain | a.Restore | a.MarkDrained) -> list[dict[str, Any]]:
-    """The JSON patch of a change of state, with tests of what it was decided on: uid, state, and the drain's record."""
+    """The JSON patch of a change of state, with tests of what the decision relied on: uid, state, drain record."""
     state = f"/metadata/labels/{_escape(names.STATE)}"
     drain = f"/metadata/annotations/{_escape(names.DRAIN)}"
     patch: list[dict[str, Any]] = [{"op": "test", "path": "/metadata/uid", "value": action.uid}]
@@ -230,7 +231,7 @@ def operations(action: a.Withdraw | a.UpdateDrain | a.Restore | a.MarkDrained) -
         action.old if isinstance(action, a.UpdateDrain) else None if isinstance(action, a.Withdraw) else action.record
     )
     if known is not None and known.raw:
-        # Of another drain than the one decided on, be it the next of the same pod, nothing is known.
+        # The decision does not apply to another drain, not even to the next one of the same pod.
         patch.append({"op": "test", "path": drain, "value": known.raw})
     match action:
         case a.Withdraw(record=record):
@@ -264,7 +265,8 @@ def _held(s: Snapshot, uid: str) -> str:
     reading = s.readings.get(uid)
     if reading is None or reading.in_flight is None:
         return ""
-    return f", {reading.in_flight} requests in flight {s.now - reading.at:.0f} s ago"
+    held = "1 request" if reading.in_flight == 1 else f"{reading.in_flight} requests"
+    return f": {held} in flight {s.now - reading.at:.0f} s ago"
 
 
 def _owner(s: Snapshot) -> objects.Owner:

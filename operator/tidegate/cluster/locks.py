@@ -1,4 +1,4 @@
-"""Whether the admission policies that hold undrained pods are in force."""
+"""Whether the admission policies that protect undrained pods are in force."""
 
 import logging
 from typing import Final
@@ -20,15 +20,15 @@ EXPECTED: Final = (
 
 
 async def missing(cluster: Cluster) -> tuple[str, ...]:
-    """Names of the policies of manifests/cluster that are absent, or bound by nothing that denies.
+    """Names of the policies of manifests/cluster that are missing, or that no binding with action Deny enforces.
 
-    Raises `ClusterError` when the API server does not answer; a refusal counts as all missing.
+    Raises `ClusterError` if the API server does not answer. If it refuses, all policies count as missing.
     """
     try:
         policies, _ = await cluster.list(POLICIES)
         bindings, _ = await cluster.list(POLICY_BINDINGS)
     except (Denied, NotFound) as error:
-        log.warning("admission policies cannot be read, so none counts as in force: %s", error)
+        log.warning("admission policies cannot be read, so all count as missing: %s", error)
         return EXPECTED
     there = {p["metadata"]["name"] for p in policies}
     denying = {b["spec"].get("policyName") for b in bindings if "Deny" in (b["spec"].get("validationActions") or [])}

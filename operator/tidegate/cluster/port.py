@@ -1,8 +1,8 @@
-"""The small port through which everything talks to the API server.
+"""The interface through which everything calls the API server.
 
-Objects are plain dicts, as JSON has them. Two implementations exist: `client.ApiCluster` over HTTP, and the in-memory
-API server of the simulation. Every call is bounded in time; none retries by itself: the queue does. The errors are the
-branch `ClusterError` of `api.errors`.
+Objects are plain dicts, as in JSON. There are two implementations: `client.ApiCluster` over HTTP, and the in-memory API
+server of the simulation. Every call has a timeout. None retries by itself: the queue does. The errors are the
+subclasses of `ClusterError` in `api.errors`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One API resource: where it lives and what it is called."""
+    """One API resource: its group, version and names."""
 
     group: str
     version: str
@@ -24,6 +24,7 @@ class Kind:
 
     @property
     def api_version(self) -> str:
+        """`apiVersion` of its objects."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
@@ -72,16 +73,18 @@ KINDS = (
 
 
 class Cluster(Protocol):
-    """What Tidegate needs of an API server. All methods raise `ClusterError` and nothing else."""
+    """What Tidegate needs from an API server. All methods raise `ClusterError` and nothing else."""
 
     async def list(
         self, kind: Kind, namespace: str | None = None, *, labels: str = "", chunk: int = 500
     ) -> tuple[list[Object], str]:
-        """All objects, and the resourceVersion at which the list was true."""
+        """All objects that `labels`, a label selector, selects, and the resourceVersion of the list."""
 
-    async def get(self, kind: Kind, namespace: str | None, name: str) -> Object: ...
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
+        """The object; `NotFound` if there is none."""
 
-    async def create(self, kind: Kind, namespace: str, body: Mapping[str, Any]) -> Object: ...
+    async def create(self, kind: Kind, namespace: str, body: Mapping[str, Any]) -> Object:
+        """Create; `Conflict` if an object of that name exists."""
 
     async def apply(
         self,
@@ -93,7 +96,7 @@ class Cluster(Protocol):
         manager: str,
         dry_run: bool = False,
     ) -> Object:
-        """Server-side apply with force: what the body names belongs to `manager` afterwards."""
+        """Server-side apply with force: `manager` owns the fields of the body afterwards."""
 
     async def patch_status(
         self, kind: Kind, namespace: str, name: str, operations: Sequence[Mapping[str, Any]]
@@ -101,7 +104,7 @@ class Cluster(Protocol):
         """`patch` of the status subresource."""
 
     async def patch(self, kind: Kind, namespace: str, name: str, operations: Sequence[Mapping[str, Any]]) -> Object:
-        """JSON patch. A failed `test` operation raises `Conflict`, whatever code the server gives it."""
+        """JSON patch. A failed `test` operation raises `Conflict`, whatever status code the server answers."""
 
     async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str) -> None:
-        """Delete if the object still has this uid; `NotFound` and `Conflict` say it has not."""
+        """Delete if the object has this uid; `NotFound` or `Conflict` if not."""

@@ -1,4 +1,4 @@
-"""From the API server's JSON to the core's data classes; unreadable annotations are absent, never an exception."""
+"""Converts the API server's JSON to the core's data classes. An invalid annotation counts as absent."""
 
 import json
 from collections.abc import Mapping
@@ -15,6 +15,7 @@ Raw = Mapping[str, Any]
 
 
 def pod(raw: Raw) -> Pod:
+    """A pod. Times are Unix seconds."""
     meta, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
     labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
     conditions = {c["type"]: c for c in status.get("conditions") or []}
@@ -56,7 +57,7 @@ def _deleted_at(meta: Raw) -> float | None:
 
 
 def _serving_status(everything: list[Raw], serving: str) -> ContainerStatus:
-    """Of the named container; if none has that name, any that has started may hold work, as the policies see it too."""
+    """Status of the named container. If none has that name, of any that has started, as the policies do it too."""
     named = [c for c in everything if c.get("name") == serving]
     started = [c for c in everything if c.get("started") and "running" in (c.get("state") or {})]
     return _container(next(iter(named or started or everything), {}))
@@ -80,7 +81,7 @@ def _container(raw: Raw) -> ContainerStatus:
 
 
 def _run(raw: Raw) -> str:
-    """The runtime's id of the container is another one after every restart; the rest where a runtime has none."""
+    """Identifies one run: the runtime's container id changes with every restart, and some runtimes have none."""
     running = (raw.get("state") or {}).get("running")
     if running is None:
         return ""
@@ -89,7 +90,7 @@ def _run(raw: Raw) -> str:
 
 
 def _hook_port(containers: list[Raw]) -> int | None:
-    """The port of the preStop hook that the operator rendered, in the first of these containers that has it."""
+    """The port of the preStop hook that the operator rendered, in the first of these containers that has the hook."""
     for container in containers:
         hook = ((container.get("lifecycle") or {}).get("preStop") or {}).get("httpGet") or {}
         if hook.get("path") == names.PRESTOP_PATH and isinstance(hook.get("port"), int):
@@ -125,7 +126,7 @@ def _drain(text: object) -> DrainRecord | None:
 
 
 def _reason(value: Raw) -> DrainReason:
-    """Annotations can be written by anybody: a word that is not ours is somebody's own."""
+    """Anybody can write annotations: a reason that is not known counts as Manual."""
     word = value.get("reason")
     return next((reason for reason in DrainReason if reason == word), DrainReason.MANUAL)
 
@@ -186,6 +187,7 @@ def outcome_text(record: OutcomeRecord) -> str:
 
 
 def deployment(raw: Raw, owner_uid: str) -> Deployment:
+    """A Deployment; `adopted` if the LLMService with `owner_uid` is its controller. Times are Unix seconds."""
     meta, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
     annotations = meta.get("annotations") or {}
     conditions = {c["type"]: c for c in status.get("conditions") or []}
@@ -210,6 +212,7 @@ def deployment(raw: Raw, owner_uid: str) -> Deployment:
 
 
 def replica_set(raw: Raw) -> ReplicaSet:
+    """A ReplicaSet."""
     meta, spec = raw["metadata"], raw.get("spec") or {}
     return ReplicaSet(
         name=meta["name"],
@@ -221,24 +224,24 @@ def replica_set(raw: Raw) -> ReplicaSet:
 
 
 def _observed(raw: Raw) -> bool:
-    """Whether the object's controller has seen the spec that it has now."""
+    """Whether the object's controller has seen its current spec."""
     seen = (raw.get("status") or {}).get("observedGeneration", 0)
     return int(seen) >= int(raw["metadata"].get("generation", 0))
 
 
 def settled_at(raw: Raw, replicas: int) -> bool:
-    """Whether a ReplicaSet is asked for `replicas` pods and its controller has seen that."""
+    """Whether a ReplicaSet has `replicas` in its spec and its controller has seen that."""
     return _observed(raw) and int((raw.get("spec") or {}).get("replicas", 0)) == replicas
 
 
 def controller(raw: Raw) -> Mapping[str, Any]:
-    """The owner reference that is the controller, or an empty mapping."""
+    """The owner reference of the controller, or an empty mapping."""
     references = (raw.get("metadata") or {}).get("ownerReferences") or []
     return next((r for r in references if r.get("controller")), {})
 
 
 def trim(kind: Kind, raw: dict[str, Any]) -> dict[str, Any]:
-    """What the store keeps of an object: of a pod, a tenth, since there may be ten thousand of them."""
+    """The parts of an object that the store keeps: a tenth of a pod, since there may be 10,000 pods."""
     raw["metadata"].pop("managedFields", None)
     if kind is not PODS:
         return raw
@@ -252,7 +255,7 @@ def trim(kind: Kind, raw: dict[str, Any]) -> dict[str, Any]:
         {"name": c["name"], "lifecycle": {"preStop": (c.get("lifecycle") or {}).get("preStop")}}
         for c in spec.get("containers") or []
     ]
-    told = ("type", "status", "reason", "lastTransitionTime", "message")
+    condition_fields = ("type", "status", "reason", "lastTransitionTime", "message")
     return {
         "apiVersion": raw.get("apiVersion", "v1"),
         "kind": raw.get("kind", "Pod"),
@@ -262,7 +265,7 @@ def trim(kind: Kind, raw: dict[str, Any]) -> dict[str, Any]:
             "phase": status.get("phase", "Pending"),
             "podIP": status.get("podIP", ""),
             "conditions": [
-                {k: c[k] for k in told if k in c}
+                {k: c[k] for k in condition_fields if k in c}
                 for c in status.get("conditions") or []
                 if c.get("type") in ("Ready", "PodScheduled")
             ],

@@ -1,7 +1,7 @@
-"""The drain contract, v1, from the operator's side: one call, one checked answer.
+"""The drain contract v1, from the operator's side: one call, one validated answer.
 
-Only the address of a pod that the operator owns is called; no redirects, no proxies, small reads, short waits. Of what
-a pod says only checked numbers leave this module: text from a pod never reaches status, events or logs.
+The operator calls only pods that it owns, without redirects and proxies, with small reads and short timeouts. Only
+validated numbers of an answer leave this module: text from a pod never reaches status, events or logs.
 """
 
 import asyncio
@@ -26,40 +26,45 @@ MOST_BYTES: Final = 64 * 1024
 MOST_COUNT: Final = 10**12
 CALL_SECONDS: Final = 3.0
 WAIT_SECONDS: Final = 5.0
-"""An answer comes at once when the pod is empty; in between, status tells counts no older than this."""
+"""Longest poll, in seconds. The pod answers at once when it is empty; until then, counts in status are at most this
+old."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A pod that does not speak the contract, and what it therefore cannot say of itself."""
+    """A pod that does not implement the contract, and what it therefore cannot report itself."""
 
     namespace: str
     uid: str
     foreign: Foreign
     run: str
-    """The start of its container that is spoken to."""
+    """Identifies the run of its container, from start to exit, that is called."""
     pod: str = ""
     drain_id: str | None = None
-    """None while nobody has told it to drain."""
+    """None if no drain has been started."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
+    """Where a pod is called. `peer` is set for a pod with a foreign endpoint."""
+
     ip: str
     port: int
     peer: Peer | None = None
 
     @property
     def url(self) -> str:
+        """The URL of the contract's drain endpoint."""
         return self.at(names.DRAIN_PATH)
 
     def at(self, path: str) -> str:
+        """The URL of `path`."""
         host = f"[{self.ip}]" if ":" in self.ip else self.ip
         return f"http://{host}:{self.port}{path}"
 
 
 def http_client() -> httpx.AsyncClient:
-    """One for all pods: making one costs 70 ms for its TLS context."""
+    """One client for all pods: each new client takes 70 ms for its TLS context."""
     return httpx.AsyncClient(
         follow_redirects=False,
         trust_env=False,
@@ -73,7 +78,7 @@ def http_client() -> httpx.AsyncClient:
 
 
 def _alive() -> list[tuple[int, int, int]]:
-    """Probes on a silent connection: one that waits half an hour for a pod that has vanished breaks in a minute."""
+    """TCP keepalive: a connection that waits half an hour for a pod breaks within a minute if the pod vanishes."""
     options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
     for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, name):
@@ -88,18 +93,18 @@ class Contract:
         self._client = client
 
     async def ask(self, address: Address, key: str, now: float) -> Reading:
-        """GET: what the pod holds now."""
+        """GET: the pod's state and requests in flight."""
         return reading(await self._call("GET", address, key), now)
 
     async def start(
         self, address: Address, key: str, order: DrainOrder, since_withdrawal: float, now: float
     ) -> Reading:
-        """POST: begin the drain of `order`, or update its numbers."""
+        """POST: start the drain of `order`, or update its numbers."""
         deadline = order.record.deadline
         request = DrainRequest(
             id=order.record.id,
             reason=order.record.reason,
-            # Clocks of nodes differ: the pod counts the rest down itself.
+            # Clocks of nodes differ: the pod counts down the remaining time itself.
             remaining=None if deadline is None else round(max(deadline - now, 0.0), 3),
             since_withdrawal=round(since_withdrawal, 3),
             propagation=order.propagation_seconds,
@@ -111,7 +116,7 @@ class Contract:
         return reading(await self._call("POST", address, key, body=body), now)
 
     async def wait(self, address: Address, key: str, sequence: int, now: float) -> Reading:
-        """GET that is answered when something changes, or after `WAIT_SECONDS`. `now` is when the call begins."""
+        """GET, answered on a change or after `WAIT_SECONDS`. `now` is the Unix time at which the call starts."""
         query = {"wait": f"{WAIT_SECONDS:.0f}s", "since": str(sequence)}
         return reading(await self._call("GET", address, key, query=query, patience=WAIT_SECONDS + 5), now)
 
@@ -143,24 +148,27 @@ class Contract:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a pod answered: nothing of it is believed yet, and of what is not 2xx nothing was read."""
+    """A pod's answer, not validated yet. Without a 2xx status its body was not read."""
 
     status: int
     data: bytes = b""
 
     @property
     def good(self) -> bool:
+        """Whether the status is 2xx."""
         return 200 <= self.status < 300
 
     def must_be_good(self) -> None:
+        """Raises `PodTrouble` unless the status is 2xx."""
         if not self.good:
             raise PodTrouble("status", f"HTTP {self.status} instead of 2xx")
 
     def json(self) -> Any:
+        """The body as JSON. Raises `PodTrouble` if it is not JSON."""
         try:
             return json.loads(self.data)
         except (ValueError, RecursionError) as error:
-            raise PodTrouble("rubbish", "an answer that is not JSON") from error
+            raise PodTrouble("rubbish", "the answer is not JSON") from error
 
 
 async def exchange(
@@ -173,31 +181,31 @@ async def exchange(
     query: dict[str, str] | None = None,
     patience: float | None = CALL_SECONDS,
 ) -> Answer:
-    """One call to a pod, answered within `patience` seconds (None: as long as it takes). Raises `PodTrouble`."""
+    """One call to a pod, answered within `patience` seconds (None: no limit). Raises `PodTrouble`."""
     timeout = httpx.Timeout(CALL_SECONDS, read=patience)
-    # A compressed answer could be a thousand times what is read.
+    # A compressed answer could be a thousand times larger than what was read.
     headers = {**headers, "Accept-Encoding": "identity"}
     try:
-        # httpx counts each read by itself: a pod that drips bytes would never time out.
+        # httpx applies its timeout to each read: a pod that sends one byte at a time would never time out.
         async with (
             asyncio.timeout(None if patience is None else patience + CALL_SECONDS),
             client.stream(method, url, json=body, params=query, headers=headers, timeout=timeout) as response,
         ):
             return await _answer(response)
     except TimeoutError as error:
-        raise PodTrouble("timeout", "connected, but no whole answer in time") from error
+        raise PodTrouble("timeout", "connected, but no complete answer in time") from error
     except httpx.ConnectTimeout as error:
         raise PodTrouble(
-            "timeout", f"no connection within {CALL_SECONDS:.0f} s, as when packets are dropped"
+            "timeout", f"connection timed out after {CALL_SECONDS:.0f} s: packets may be dropped"
         ) from error
     except httpx.PoolTimeout as error:
-        raise PodTrouble("busy", "the operator talks to too many pods at once; it tries again") from error
+        raise PodTrouble("busy", "the operator has too many connections to pods; it retries") from error
     except httpx.TimeoutException as error:
         raise PodTrouble("timeout", "connected, but no answer in time") from error
     except httpx.ConnectError as error:
         raise PodTrouble("refused", "connection refused: nothing listens on that port") from error
     except httpx.HTTPError as error:
-        raise PodTrouble("broken", f"the connection broke ({type(error).__name__})") from error
+        raise PodTrouble("broken", f"the connection was lost ({type(error).__name__})") from error
 
 
 async def _answer(response: httpx.Response) -> Answer:
@@ -205,11 +213,11 @@ async def _answer(response: httpx.Response) -> Answer:
         return Answer(response.status_code)
     data = b""
     if response.headers.get("Content-Encoding", "identity") != "identity":
-        raise PodTrouble("rubbish", "a compressed answer that was not asked for")
+        raise PodTrouble("rubbish", "the answer is compressed, which was not requested")
     async for chunk in response.aiter_raw():
         data += chunk
         if len(data) > MOST_BYTES:
-            raise PodTrouble("too-long", f"an answer of more than {MOST_BYTES // 1024} kB")
+            raise PodTrouble("too-long", f"the answer is larger than {MOST_BYTES // 1024} KiB")
     return Answer(response.status_code, data)
 
 
@@ -217,31 +225,32 @@ def _document(method: str, answer: Answer) -> dict[str, Any]:
     if answer.status == 401:
         raise KeyRefused("unauthorized", "the pod refuses the key of the Secret (401)")
     if answer.status == 409:
-        raise TooLate("too-late", "the pod is sealed already, or drains under another id (409)")
+        raise TooLate("too-late", "the pod is already sealed, or drains under another id (409)")
     answer.must_be_good()
     if not answer.data and method == "DELETE":
         return {}
     document = answer.json()
     if not isinstance(document, dict):
-        raise PodTrouble("rubbish", "an answer that is not a JSON object")
+        raise PodTrouble("rubbish", "the answer is not a JSON object")
     return document
 
 
 def reading(document: dict[str, Any], now: float) -> Reading:
-    """Check an answer; whatever contradicts itself raises, since unknown is never zero."""
+    """Validate an answer. One that contradicts itself raises `PodTrouble`, since unknown never counts as zero."""
     if document.get(fields.CONTRACT) != fields.VERSION:
-        raise PodTrouble("contract", f'an answer without "{fields.CONTRACT}": "{fields.VERSION}"')
+        raise PodTrouble("contract", f'the answer does not contain "{fields.CONTRACT}": "{fields.VERSION}"')
     try:
         state = State(document.get(fields.STATE, ""))
     except ValueError:
-        raise PodTrouble("contradiction", "a state that the contract does not have") from None
+        raise PodTrouble("contradiction", "its state is not one of the contract") from None
     instance = document.get(fields.INSTANCE)
     if not isinstance(instance, str) or not instance or len(instance) > 128:
-        raise PodTrouble("contract", "no instance")
+        raise PodTrouble("contract", "the answer has no valid instance")
     drain_id = document.get(fields.DRAIN_ID)
     in_flight, stalled = _count(document, fields.IN_FLIGHT), _count(document, fields.STALLED, 0)
     if state is State.SEALED and in_flight - stalled > 0:
-        raise PodTrouble("contradiction", f"it says sealed with {in_flight} requests in flight")
+        held = "1 request" if in_flight == 1 else f"{in_flight} requests"
+        raise PodTrouble("contradiction", f"it reports sealed with {held} in flight")
     return Reading(
         at=now,
         instance=instance,
@@ -257,7 +266,7 @@ def reading(document: dict[str, Any], now: float) -> Reading:
 
 
 def _last_arrival(document: dict[str, Any]) -> float | None:
-    """Null says that nothing has arrived yet, which is not the same as saying nothing."""
+    """Seconds since the last arrival. Null means that nothing has arrived yet; absent means not known."""
     if fields.LAST_ARRIVAL_SECONDS not in document:
         return None
     last = document[fields.LAST_ARRIVAL_SECONDS]
@@ -267,9 +276,9 @@ def _last_arrival(document: dict[str, Any]) -> float | None:
 def _count(document: dict[str, Any], name: str, default: int | None = None) -> int:
     value = document.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise PodTrouble("contract", f"{name} is not a whole number")
+        raise PodTrouble("contract", f"{name} is not an integer")
     if value > MOST_COUNT:
-        raise PodTrouble("contradiction", f"{name} is larger than any count")
+        raise PodTrouble("contradiction", f"{name} is implausibly large")
     if value < 0:
         raise PodTrouble("contradiction", f"{name} is negative")
     return value

@@ -1,4 +1,4 @@
-"""Whom a pod is spoken to like: the contract, or the endpoint that it has instead."""
+"""Chooses how to call a pod: through the contract, or through its foreign endpoint."""
 
 from tidegate.api.errors import TooLate
 from tidegate.core.planner.actions import DrainOrder
@@ -9,13 +9,13 @@ from .foreign import ForeignEndpoints
 
 
 class Dialects:
-    """`sessions.Talk` for every pod."""
+    """Implements `sessions.Talk` for pods of both kinds. Every method raises `PodTrouble` and nothing else."""
 
     def __init__(self, contract: Contract, foreign: ForeignEndpoints) -> None:
         self._contract, self._foreign = contract, foreign
 
     async def ask(self, address: Address, key: str, now: float) -> Reading:
-        """What the pod holds now."""
+        """The pod's state and requests in flight."""
         if address.peer is not None:
             return await self._foreign.ask(address, now)
         return await self._contract.ask(address, key, now)
@@ -23,19 +23,19 @@ class Dialects:
     async def start(
         self, address: Address, key: str, order: DrainOrder, since_withdrawal: float, now: float
     ) -> Reading:
-        """Begin the drain of `order`, or carry on with it."""
+        """Start the drain of `order`, or continue it."""
         if address.peer is not None:
             return await self._foreign.start(address, order, since_withdrawal, now)
         return await self._contract.start(address, key, order, since_withdrawal, now)
 
     async def wait(self, address: Address, key: str, sequence: int, now: float) -> Reading:
-        """Answered when something changes, or after a few seconds."""
+        """Answered on a change, or after `WAIT_SECONDS`."""
         if address.peer is not None:
             return await self._foreign.wait(address, sequence, now)
         return await self._contract.wait(address, key, sequence, now)
 
     async def undo(self, address: Address, key: str, drain_id: str) -> None:
-        """Back to serving. No endpoint of an application's own says how: its pod is replaced."""
+        """Back to serving. A foreign endpoint has no call for that: its pod is replaced."""
         if address.peer is not None:
-            raise TooLate("too-late", "an endpoint of the application's own cannot be undone")
+            raise TooLate("too-late", "a drain through the application's own endpoint cannot be undone")
         await self._contract.undo(address, key, drain_id)

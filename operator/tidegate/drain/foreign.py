@@ -1,10 +1,10 @@
 """Drain endpoints of applications' own, behind the calls of the contract.
 
-What pods that speak the contract say of themselves is put together here: the drain id is ours, and the instance is the
-start of the container as the kubelet knows it. Sealed means: the call that answers when it is over has answered 2xx; or
-the count was 0 on two reads, after the propagation and the quiet time; and the container is still in the same start.
-The call that begins a drain may take as long as the drain, so it runs in the background; everything else happens while
-somebody waits.
+This module supplies what pods that implement the contract report themselves: the drain id is the operator's, and the
+instance is the run of the container as the kubelet reports it. Sealed means that the container has not restarted, and
+that either the call that answers when the drain is over has answered 2xx, or two reads of the count were 0 after the
+propagation and quiet time. The call that starts a drain may take as long as the drain, so it runs in the background;
+everything else happens while a caller waits.
 """
 
 import asyncio
@@ -26,32 +26,32 @@ from .contract import CALL_SECONDS, MOST_COUNT, WAIT_SECONDS, Address, Answer, P
 from .pointer import pointed
 
 POLL_SECONDS: Final = 1.0
-"""Between two reads of a count."""
+"""Seconds between two reads of a count."""
 LEAST_GAP_SECONDS: Final = 1.0
-"""Between the two reads that prove a pod empty, if the quiet time is shorter: counts are refreshed now and then."""
+"""Least seconds between the two reads that prove a pod empty, since applications may refresh their counts rarely."""
 AGAIN_SECONDS: Final = 1.0
-"""Pause before an endpoint is called again that said it was over while its count was not 0."""
+"""Seconds before the next call of an endpoint that returned while its count was not 0."""
 IDLE_SECONDS: Final = 120.0
-"""A call that nobody has waited for so long is given up: its pod is gone, or its drain is undone."""
+"""Seconds after which a call that nobody waits for is cancelled: its pod is gone, or its drain is undone."""
 TRUSTED_SECONDS: Final = 60.0
-"""A header's value is read from its Secret again after so long, or when it is refused."""
+"""Seconds after which a header's value is read from its Secret again; at once when the pod refuses it."""
 REFUSALS: Final = (401, 403)
 
 Secrets = Callable[[str, SecretKeyRef], Awaitable[str]]
-"""(namespace, reference) -> the value, read from the API server now. Raises `PodTrouble`."""
+"""(namespace, reference) -> the value, read from the API server. Raises `PodTrouble`."""
 Runs = Callable[[str, str, str], Awaitable[str]]
-"""(namespace, pod, uid) -> the start of its serving container, read from the API server now. Raises `PodTrouble`."""
+"""(namespace, pod, uid) -> the run of its serving container, read from the API server. Raises `PodTrouble`."""
 
 
 @dataclass(slots=True)
 class _Drain:
-    """One drain that was begun."""
+    """One drain that was started."""
 
     peer: Peer
     begins: float
-    """Loop time from which nobody is sent here any more."""
+    """Loop time at which the propagation time is over: no more requests are sent to the pod."""
     settles: float
-    """Loop time from which a count of 0 means something: the quiet time after that."""
+    """Loop time from which a count of 0 is conclusive: `begins` + quiet time."""
     gap: float
     deadline: float | None
     call: asyncio.Task[None]
@@ -68,17 +68,17 @@ class _Drain:
 
 
 class ForeignEndpoints:
-    """The pods that have one. Every method raises `PodTrouble` and nothing else."""
+    """Calls of foreign endpoints. Every method raises `PodTrouble` and nothing else."""
 
     def __init__(self, client: httpx.AsyncClient, secrets: Secrets, runs: Runs) -> None:
         self._client, self._secrets, self._runs = client, secrets, runs
         self._values: dict[tuple[str, str, str], tuple[float, str]] = {}
         self._drains: dict[str, _Drain] = {}
-        # One for all, so that it rises through whatever is forgotten.
+        # Shared by all pods, so that it keeps rising when a drain is forgotten and started again.
         self._sequence = itertools.count(1)
 
     async def ask(self, address: Address, now: float) -> Reading:
-        """What the pod holds, where it can say so without being drained; else only that it can be reached."""
+        """The requests in flight if the endpoint has a count; otherwise only checks that the pod can be reached."""
         peer = _peer(address)
         count = peer.foreign.count
         in_flight = None if count is None else await self._count(address, count)
@@ -88,7 +88,7 @@ class ForeignEndpoints:
         return Reading(now, peer.run, peer.drain_id, state, in_flight, sequence=next(self._sequence))
 
     async def start(self, address: Address, order: DrainOrder, since_withdrawal: float, now: float) -> Reading:
-        """Begin the drain, or carry on with it. The endpoint is called when the propagation time is over."""
+        """Start the drain, or continue it. The endpoint is called when the propagation time is over."""
         peer = _peer(address)
         drain = self._drains.get(peer.uid)
         if drain is None or drain.peer != peer:
@@ -101,10 +101,10 @@ class ForeignEndpoints:
         return drain.reading(now)
 
     async def wait(self, address: Address, sequence: int, now: float) -> Reading:
-        """Answered when something changes, or after `WAIT_SECONDS`."""
+        """Answered on a change, or after `WAIT_SECONDS`."""
         drain = self._drains.get(_peer(address).uid)
         if drain is None or drain.peer != address.peer:
-            raise PodTrouble("forgotten", "the drain has to be begun again")
+            raise PodTrouble("forgotten", "the drain must be started again")
         loop = asyncio.get_running_loop()
         ends = loop.time() + WAIT_SECONDS
         while True:
@@ -116,7 +116,7 @@ class ForeignEndpoints:
             await self._until_news(drain, min(POLL_SECONDS if drain.peer.foreign.count else rest, rest))
 
     async def close(self) -> None:
-        """Give up every call."""
+        """Cancel every call."""
         calls = [drain.call for drain in self._drains.values()]
         for uid in list(self._drains):
             self._forget(uid)
@@ -138,7 +138,7 @@ class ForeignEndpoints:
         return drain
 
     def _called(self, address: Address, drain: _Drain, at: float) -> asyncio.Task[None]:
-        """The call that begins the drain, made at loop time `at`."""
+        """The call that starts the drain, made at loop time `at`."""
 
         async def call() -> None:
             loop, foreign = asyncio.get_running_loop(), drain.peer.foreign
@@ -150,16 +150,16 @@ class ForeignEndpoints:
             answer.must_be_good()
 
         task = asyncio.create_task(call(), name=f"drain call to {drain.peer.pod}")
-        # Looked at while somebody waits; who does not wait any more need not hear of it.
+        # `wait` reports a failure. Retrieve the exception here too, so that asyncio does not warn if nobody waits.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
 
     async def _look(self, address: Address, drain: _Drain) -> None:
-        """Take up what there is to know, and seal the drain when that proves the pod empty."""
+        """Read the count and the state of the call, and seal the drain when they prove the pod empty."""
         if drain.sealed:
             return
         if drain.call.cancelled():
-            raise PodTrouble("forgotten", "the drain has to be begun again")
+            raise PodTrouble("forgotten", "the drain must be started again")
         if drain.call.done():
             drain.call.result()
         foreign, loop = drain.peer.foreign, asyncio.get_running_loop()
@@ -190,9 +190,9 @@ class ForeignEndpoints:
 
     async def _seal(self, drain: _Drain) -> None:
         peer = drain.peer
-        # A process that restarted answers like a drained one.
+        # A process that has restarted answers like a drained one.
         if await self._runs(peer.namespace, peer.pod, peer.uid) != peer.run:
-            raise PodTrouble("restarted", "its container has restarted in the middle of the drain")
+            raise PodTrouble("restarted", "its container restarted during the drain")
         drain.sealed, drain.sequence = True, next(self._sequence)
 
     async def _until_news(self, drain: _Drain, seconds: float) -> None:
@@ -222,15 +222,15 @@ class ForeignEndpoints:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
-            raise PodTrouble("count", f"no whole number at {count.pointer or 'the root'} of {count.path}")
+            raise PodTrouble("count", f"no integer at {count.pointer or 'the root'} in the answer of {count.path}")
         if value > MOST_COUNT:
-            raise PodTrouble("contradiction", "the count is larger than any count")
+            raise PodTrouble("contradiction", "the count is implausibly large")
         if value < count.offset:
-            raise PodTrouble("contradiction", f"the count is less than its offset, {count.offset}")
+            raise PodTrouble("contradiction", f"the count is less than its offset of {count.offset}")
         return value - count.offset
 
     async def _exchange(self, address: Address, method: str, path: str, patience: float | None) -> Answer:
-        """A call with its header, if it has one; a value that is refused is read anew: it may have changed."""
+        """A call with its header, if it has one. If the pod refuses the value, it is read again: it may be outdated."""
         peer = _peer(address)
         if peer.foreign.header is None:
             return await exchange(self._client, method, address.at(path), headers={}, patience=patience)
@@ -240,7 +240,7 @@ class ForeignEndpoints:
             answer = await exchange(self._client, method, address.at(path), headers={name: value}, patience=patience)
             if answer.status not in REFUSALS:
                 return answer
-        raise PodTrouble("unauthorized", f"the pod refuses the key {ref.key} of Secret {ref.name} ({answer.status})")
+        raise PodTrouble("unauthorized", f"the pod refuses key {ref.key} of Secret {ref.name} ({answer.status})")
 
     async def _value(self, namespace: str, ref: SecretKeyRef, fresh: bool) -> str:
         slot, now = (namespace, ref.name, ref.key), asyncio.get_running_loop().time()
@@ -249,13 +249,13 @@ class ForeignEndpoints:
             return held[1]
         value = await self._secrets(namespace, ref)
         if not value or not value.isascii() or not value.isprintable():
-            raise PodTrouble("no-header", f"the key {ref.key} of Secret {ref.name} is no value that a header can have")
+            raise PodTrouble("no-header", f"key {ref.key} of Secret {ref.name} is not a valid header value")
         self._values[slot] = (now, value)
         return value
 
 
 def _peer(address: Address) -> Peer:
-    assert address.peer is not None, "only pods with a foreign endpoint are spoken to here"  # noqa: S101
+    assert address.peer is not None, "this module calls only pods with a foreign endpoint"  # noqa: S101
     return address.peer
 
 
@@ -270,13 +270,13 @@ def _failed(call: "asyncio.Task[None]") -> bool:
 
 
 async def _connect(address: Address) -> None:
-    """All that can be asked of an endpoint that only drains: whether somebody listens."""
+    """Check that something listens: an endpoint without a count has nothing else that can be asked."""
     try:
         async with asyncio.timeout(CALL_SECONDS):
             _, writer = await asyncio.open_connection(address.ip, address.port)
     except TimeoutError as error:
         raise PodTrouble(
-            "timeout", f"no connection within {CALL_SECONDS:.0f} s, as when packets are dropped"
+            "timeout", f"connection timed out after {CALL_SECONDS:.0f} s: packets may be dropped"
         ) from error
     except OSError as error:
         raise PodTrouble("refused", "connection refused: nothing listens on that port") from error

@@ -4,7 +4,7 @@ from typing import Any
 
 
 def pointed(document: Any, pointer: str) -> Any:
-    """What a JSON pointer (RFC 6901) points to; None where nothing is."""
+    """The value that a JSON pointer (RFC 6901) refers to; None if there is none."""
     for step in pointer.split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")
         if isinstance(document, dict):

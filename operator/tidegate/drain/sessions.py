@@ -1,7 +1,7 @@
-"""One conversation per draining pod: withdrawn, told, waited for.
+"""One session per draining pod: wait until it is withdrawn, start its drain, wait until it is sealed.
 
-A session keeps nothing that matters: all of it can be asked again. It writes what it learns into `readings`,
-`troubles` and `withdrawn`, and wakes the service's reconcile; decisions are taken there.
+A session holds no state that matters: the pod can be asked for all of it again. It writes results to `readings`,
+`troubles` and `withdrawn` and wakes the reconcile of the service, which makes the decisions.
 """
 
 import asyncio
@@ -23,14 +23,14 @@ FIRST_POLL: Final = 0.05
 SLOWEST_POLL: Final = 1.0
 FAULT_SECONDS: Final = 5.0
 LATE_SECONDS: Final = 5.0
-"""A withdrawal that takes longer is named."""
+"""Seconds after which a pod that is still in an EndpointSlice is reported."""
 RESTLESS_SECONDS: Final = 0.5
-"""Pause after an answer that came at once and said nothing new; with news, which a pod may claim as often as it likes,
-FIRST_POLL is enough. So no pod can make the operator spin."""
+"""Least seconds between two answers without a change; with a change, which a pod may report as often as it likes, it is
+FIRST_POLL. So no pod can make the operator spin."""
 
 
 class Talk(Protocol):
-    """The drain contract, as `contract.Contract` has it; `foreign.ForeignEndpoints` makes other endpoints look so."""
+    """The calls of the drain contract: `contract.Contract`, or `foreign.ForeignEndpoints`, which emulates them."""
 
     async def ask(self, address: Address, key: str, now: float) -> Reading: ...
     async def start(
@@ -41,13 +41,13 @@ class Talk(Protocol):
 
 
 Keys = Callable[[str, bool], Awaitable[tuple[str, ...]]]
-"""(service key, fresh) -> drain keys to try in order; `fresh` reads the Secret again."""
+"""(service key, fresh) -> drain keys, to be tried in order; `fresh` reads the Secret again."""
 Absent = Callable[[str, DrainOrder], Awaitable[bool]]
-"""Whether the pod is in no EndpointSlice that matters, read from the API server now."""
+"""Whether the pod has left all EndpointSlices of its Services, read from the API server."""
 
 
 class Sessions:
-    """All conversations of this process, by pod uid."""
+    """All sessions of this process, by pod uid."""
 
     def __init__(
         self, talk: Talk, keys: Keys, absent: Absent, wake: Callable[[str], None], now: Callable[[], float]
@@ -61,17 +61,17 @@ class Sessions:
         self._asking: dict[str, tuple[str, asyncio.Task[None]]] = {}
 
     def want(self, key: str, orders: Iterable[DrainOrder], questions: Iterable[Question]) -> None:
-        """Make the conversations of service `key` exactly these."""
+        """Make the sessions of service `key` exactly these: start the missing ones and cancel all others."""
         wanted = {order.uid: order for order in orders}
         for uid, (owner, order, task) in list(self._running.items()):
             if owner == key and wanted.get(uid) != order:
                 task.cancel()
                 del self._running[uid]
                 if uid not in wanted or wanted[uid].record.id != order.record.id:
-                    # Given back, it enters the slices again: the next drain has to see it leave them.
+                    # Serving again, it returns to the slices: the next drain has to wait until it leaves them.
                     self.withdrawn.pop(uid, None)
                 if uid in wanted and wanted[uid].undo != order.undo:
-                    # What was said on the way out says nothing about the way back.
+                    # A reading from before the undo says nothing about its progress.
                     self.readings.pop(uid, None)
         for uid, order in wanted.items():
             if uid not in self._running:
@@ -83,15 +83,15 @@ class Sessions:
                 self._asking[question.uid] = (key, task)
 
     def readings_of(self, key: str) -> dict[str, Reading]:
-        """What the pods of service `key` said last, by uid."""
-        return {uid: said for uid, said in self.readings.items() if self._owners.get(uid) == key}
+        """The last readings of the pods of service `key`, by uid."""
+        return {uid: reading for uid, reading in self.readings.items() if self._owners.get(uid) == key}
 
     def troubles_of(self, key: str) -> dict[str, Trouble]:
-        """What was wrong with the last try of each pod of service `key`, by uid."""
-        return {uid: what for uid, what in self.troubles.items() if self._owners.get(uid) == key}
+        """Why the last call to a pod of service `key` failed, by uid of those whose last call failed."""
+        return {uid: trouble for uid, trouble in self.troubles.items() if self._owners.get(uid) == key}
 
     def forget(self, key: str, standing: set[str]) -> None:
-        """Drop what is known of pods of service `key` that are gone; `standing` holds the uids that are not."""
+        """Forget the pods of service `key` that are gone; `standing` holds the uids of those that exist."""
         for uid, (owner, _, task) in list(self._running.items()):
             if owner == key and uid not in standing:
                 task.cancel()
@@ -103,6 +103,7 @@ class Sessions:
             del self._owners[uid]
 
     async def close(self) -> None:
+        """Cancel all sessions and questions."""
         tasks = [task for _, _, task in self._running.values()] + [task for _, task in self._asking.values()]
         for task in tasks:
             task.cancel()
@@ -123,8 +124,8 @@ class Sessions:
         except PodTrouble as trouble:
             self._failed(key, question.uid, trouble)
         except Exception:
-            log.exception("question to pod %s failed by a fault", question.uid)
-            self._failed(key, question.uid, PodTrouble("fault", "a fault of the operator, see its log"))
+            log.exception("asking pod %s failed with an internal error", question.uid)
+            self._failed(key, question.uid, PodTrouble("fault", "an internal error of the operator: see its log"))
         finally:
             if self._asking.get(question.uid, (None, None))[1] is asyncio.current_task():
                 del self._asking[question.uid]
@@ -138,16 +139,16 @@ class Sessions:
                 else:
                     await self._until_sealed(key, order)
             except Exception:
-                # A fault of ours must not take a pod for empty, nor leave it alone until its budget is spent.
-                log.exception("drain session of pod %s failed by a fault, begun again", order.pod)
+                # A bug must not make a pod count as empty, nor leave it without a session until its budget is spent.
+                log.exception("drain session of pod %s failed with an internal error, retrying", order.pod)
                 await asyncio.sleep(FAULT_SECONDS)
             else:
                 return
 
     async def _leave(self, key: str, order: DrainOrder) -> None:
-        """Until the pod is absent from the slices, as read after the PATCH.
+        """Wait until the pod has left the slices, as read after the PATCH.
 
-        A pod that stays in them is told all the same when it has just the time left to deliver shutdown tokens.
+        Returns early for a pod that stays in them when only the time to deliver shutdown tokens is left.
         """
         pause, began = FIRST_POLL, self._now()
         while order.uid not in self.withdrawn:
@@ -159,24 +160,23 @@ class Sessions:
             if deadline is not None and self._now() >= deadline - order.flush_seconds - 1:
                 return
             if self._now() - began >= LATE_SECONDS and order.uid not in self.troubles:
-                self._failed(
-                    key, order.uid, PodTrouble("not-withdrawn", "it is in an EndpointSlice, or they cannot be read")
-                )
+                text = "it is still in an EndpointSlice, or the EndpointSlices cannot be read"
+                self._failed(key, order.uid, PodTrouble("not-withdrawn", text))
                 self._wake(key)
             await asyncio.sleep(pause)
             pause = min(pause * 2, SLOWEST_POLL)
 
     async def _until_sealed(self, key: str, order: DrainOrder) -> None:
         address = _address(key, order)
-        told = False
+        started = False
         pause = FIRST_POLL
         last: Reading | None = None
         while True:
-            if not told:
+            if not started:
                 await self._leave(key, order)
             began = self._now()
             try:
-                if not told:
+                if not started:
                     since = began - self.withdrawn.get(order.uid, began)
                     reading = await self._with_key(
                         key,
@@ -189,47 +189,47 @@ class Sessions:
                         lambda k: self._talk.wait(address, k, sequence, self._now()),  # noqa: B023
                     )
                 reading = replace(reading, at=self._now())
-                self._check(order, last, reading, just_told=not told)
+                self._check(order, last, reading, just_started=not started)
             except PodTrouble as trouble:
                 self._failed(key, order.uid, trouble)
                 self._wake(key)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, SLOWEST_POLL)
-                # It may have restarted behind our back: the same id again only updates its numbers.
-                told = False
+                # It may have restarted unnoticed: starting the same id again only updates its numbers.
+                started = False
                 continue
             pause = FIRST_POLL
-            # A process that restarted, or was undrained by somebody, has to be told again.
-            if told and reading.drain_id != order.record.id:
-                # Undrained, it may be in the slices again, as when another operator has given it back.
+            # A process that has restarted, or was undrained by somebody, needs its drain started again.
+            if started and reading.drain_id != order.record.id:
+                # Undrained, for example by another operator, it may be in the slices again.
                 self.withdrawn.pop(order.uid, None)
-            told = reading.drain_id == order.record.id
+            started = reading.drain_id == order.record.id
             news = last is None or reading.sequence != last.sequence or reading.state != last.state
             reading = _followed(self.readings.get(order.uid), _with_cut_age(last, reading))
             last = self._learned(key, order.uid, reading)
             if news:
                 self._wake(key)
-            if told and reading.state == State.SEALED:
+            if started and reading.state == State.SEALED:
                 return
             least = FIRST_POLL if news else RESTLESS_SECONDS
             if self._now() - began < least:
                 await asyncio.sleep(least)
 
-    def _check(self, order: DrainOrder, last: Reading | None, reading: Reading, *, just_told: bool) -> None:
-        if just_told and reading.drain_id != order.record.id:
-            other = "it drains under an id that is not ours"
-            raise PodTrouble("ignored", other if reading.drain_id else "it was told to drain and does not")
+    def _check(self, order: DrainOrder, last: Reading | None, reading: Reading, *, just_started: bool) -> None:
+        if just_started and reading.drain_id != order.record.id:
+            other = "it drains under another id"
+            raise PodTrouble("ignored", other if reading.drain_id else "it does not drain although it was asked to")
         if reading.state == State.SEALED and reading.at - order.record.since < order.propagation_seconds:
-            raise PodTrouble("contradiction", "it says sealed before the propagation time is over")
+            raise PodTrouble("contradiction", "it reports sealed before the propagation time is over")
         if last is not None and last.instance == reading.instance and reading.sequence < last.sequence:
-            raise PodTrouble("contradiction", "its sequence falls")
+            raise PodTrouble("contradiction", "its sequence decreases")
 
     async def _back(self, key: str, order: DrainOrder) -> None:
-        """Ask the pod to serve again until it says so; a sealed one says that instead.
+        """Ask the pod to serve again until it reports serving, or sealed if it is too late.
 
-        Goes on, once a second, until the reconcile has taken the answer up and wants no undo any more: a call that is
-        withdrawn late, or one of another operator's, may still tell the pod to drain after it said that it serves. The
-        DELETE names our drain id, so a repeated one finds nothing to undo and harms no drain of others.
+        Repeats once a second until the reconcile has seen the answer and wants no undo any more: a call that is
+        cancelled late, or a call of another operator, may still start a drain after the pod reported serving. The
+        DELETE names our drain id, so repeating it is harmless, also for drains of others.
         """
         address = _address(key, order)
         pause = FIRST_POLL
@@ -238,7 +238,7 @@ class Sessions:
                 try:
                     await self._with_key(key, lambda k: self._talk.undo(address, k, order.record.id))
                 except TooLate:
-                    log.info("pod %s cannot be undrained any more, or was not told yet", order.pod)
+                    log.info("pod %s can no longer be undrained, or its drain has not started yet", order.pod)
                 reading = await self._with_key(key, lambda k: self._talk.ask(address, k, self._now()))
                 self._learned(key, order.uid, reading)
                 self.withdrawn.pop(order.uid, None)
@@ -257,7 +257,7 @@ class Sessions:
                     return await call(secret)  # type: ignore[return-value]
                 except KeyRefused as error:
                     refused = error
-        raise refused or PodTrouble("no-key", "the Secret with the drain key is not there")
+        raise refused or PodTrouble("no-key", "the Secret with the drain key does not exist")
 
     def _learned(self, key: str, uid: str, reading: Reading) -> Reading:
         self._owners[uid] = key
@@ -280,9 +280,9 @@ def _address(key: str, of: DrainOrder | Question) -> Address:
 
 
 def _followed(before: Reading | None, reading: Reading) -> Reading:
-    """With when the pod was last seen at work and first seen without: an answer alone tells neither.
+    """Add when the pod was last seen busy and first seen idle, which one answer does not contain.
 
-    An endpoint that does not count is taken to be at work until it says that it is over.
+    An endpoint without a count is busy until it reports that the drain is over.
     """
     idle = reading.state == State.SEALED or (reading.in_flight is not None and reading.in_flight <= reading.stalled)
     if not idle:
@@ -293,7 +293,7 @@ def _followed(before: Reading | None, reading: Reading) -> Reading:
 
 
 def _with_cut_age(last: Reading | None, reading: Reading) -> Reading:
-    """The contract does not say how old the cut requests were; the last answer before the cut does."""
+    """Add the age of the oldest request that was cut. The contract lacks it; the last answer before the cut has it."""
     if not reading.cut or last is None or last.instance != reading.instance:
         return reading
     age = last.oldest_cut_seconds

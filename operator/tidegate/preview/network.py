@@ -63,7 +63,7 @@ class Network:
         process = await self._reach(address, key, contract.WAIT_SECONDS + 5)
         await process.change(sequence, self.wait_seconds)
         if not process.alive:
-            raise PodTrouble("broken", "the connection broke (ReadError)")
+            raise PodTrouble("broken", "the connection was lost (ReadError)")
         return _said(process, address, now)
 
     async def undo(self, address: Address, key: str, drain_id: str) -> None:
@@ -71,7 +71,7 @@ class Network:
         try:
             process.contract.undrain(drain_id)
         except DrainConflictError as error:
-            raise TooLate("too-late", "the pod is sealed already, or drains under another id (409)") from error
+            raise TooLate("too-late", "the pod is already sealed, or drains under another id (409)") from error
         process.touch()
 
     async def _reach(self, address: Address, key: str, patience: float) -> Process:
@@ -81,7 +81,7 @@ class Network:
         fault = self.severed or (process.conduct if process is not None else "refused")
         if fault == "dropped":
             await asyncio.sleep(contract.CALL_SECONDS)
-            raise PodTrouble("timeout", "no connection within 3 s, as when packets are dropped")
+            raise PodTrouble("timeout", "connection timed out after 3 s: packets may be dropped")
         if process is None or fault == "refused":
             raise PodTrouble("refused", "connection refused: nothing listens on that port")
         if fault == "hangs":
@@ -92,7 +92,7 @@ class Network:
         if fault in ("500", "404"):
             raise PodTrouble("status", f"HTTP {fault} instead of 2xx")
         if fault == "rubbish":
-            raise PodTrouble("rubbish", "an answer that is not JSON")
+            raise PodTrouble("rubbish", "the answer is not JSON")
         return process
 
 
