@@ -152,7 +152,7 @@ def test_describe_says_what_is_waited_for(operator: Operator, namespace: Namespa
     shown = [re.compile(rf"^\s+{field}:\s+\S", re.MULTILINE) for field in DRAINING_FIELDS]
     shown += [waiting, re.compile(r"^\s+Reason:\s+RollingOut$", re.MULTILINE)]
     # Events come on their own way, so they may be a moment later than the status that they belong to.
-    shown.append(re.compile(rf"Pod {old} withdrawn from traffic, reason Rollout"))
+    shown.append(re.compile(rf"Draining pod {old}, reason Rollout"))
 
     def described() -> str | None:
         text = service.kubectl("describe", "llmservice", service.name)

@@ -66,5 +66,5 @@ def assert_announced(namespace: Namespace, outcomes: list[Line]) -> None:
     assert events.keys() == {row["pod"] for row in outcomes}
     for row in outcomes:
         event = events[row["pod"]]
-        assert f"{row['cut']} requests cut" in event["message"]
+        assert f"{row['cut']} {'request' if row['cut'] == 1 else 'requests'} cut" in event["message"]
         assert event["type"] == ("Warning" if row["cut"] else "Normal"), event

@@ -130,11 +130,11 @@ async def test_a_secret_is_read_by_name_and_a_last_newline_is_no_part_of_it():
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        (NotFound("secrets my-app not found"), "Secret my-app is not there: create it"),
+        (NotFound("secrets my-app not found"), "Secret my-app does not exist: create it"),
         (Unavailable("s3cret"), "Secret my-app cannot be read"),
         ({}, "Secret my-app has no key drain: add it"),
         ({"data": {"other": "eA=="}}, "Secret my-app has no key drain: add it"),
-        (secret(b"s3cret\xff"), "the key drain of Secret my-app is not text"),
+        (secret(b"s3cret\xff"), "key drain of Secret my-app is not text"),
     ],
 )
 async def test_a_secret_that_cannot_be_used_is_named_and_never_shown(answer: Any, says: str):
@@ -150,5 +150,5 @@ async def test_the_start_is_that_of_this_very_pod():
     assert await found.container_run("shop", "p-a", "uid-other") == ""
     assert api.got == [(PODS, "shop", "p-a")] * 2
     assert await lookups(NotFound("gone"))[0].container_run("shop", "p-a", "uid-a") == ""
-    with pytest.raises(PodTrouble, match="does not say whether its container has restarted"):
+    with pytest.raises(PodTrouble, match="did not answer whether its container has restarted"):
         await lookups(Unavailable("later"))[0].container_run("shop", "p-a", "uid-a")

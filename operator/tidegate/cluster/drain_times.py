@@ -120,7 +120,9 @@ def _kept(raw: Object, owner: objects.Owner) -> Kept:
     known = Kept(uid=meta["uid"], version=meta["resourceVersion"])
     clash = gather.conflict_over(raw, owner, CONFIG_MAPS.kind)
     if clash is not None:
-        return replace(known, trouble=f"{clash.detail}. Until then, no drain times are counted and the declared terms apply")
+        return replace(
+            known, trouble=f"{clash.detail}. Until then, no drain times are counted and the declared terms apply"
+        )
     try:
         return replace(known, times=drain_times.load(str((raw.get("data") or {})[KEY])))
     except KeyError:
@@ -139,6 +141,6 @@ def _set_aside(name: str, reason: str) -> str:
 
 def _refused(name: str, error: Exception) -> str:
     return (
-        f"ConfigMap {name} cannot be read or written: {error}. Until then, no drain times are counted. If the operator's "
-        "role does not allow get, create and patch of configmaps, apply manifests/cluster"
+        f"ConfigMap {name} cannot be read or written: {error}. Until it can, no drain times are counted. If the "
+        "operator's role does not allow get, create and patch of configmaps, apply manifests/cluster"
     )

@@ -1,4 +1,4 @@
-"""Turns plans into writes. Each write is safe to repeat, has its own precondition, and puts its answer into the store."""
+"""Turns plans into writes. Each is safe to repeat, has its own precondition, and puts its answer into the store."""
 
 import contextlib
 import logging
@@ -157,9 +157,7 @@ class Executor:
         match action:
             case a.Withdraw(pod=pod, record=record):
                 log.info("service=%s/%s pod=%s draining reason=%s", s.namespace, s.name, pod, record.reason)
-                await self._tell(
-                    s, "Draining", f"Draining pod {pod}, reason {record.reason}{_held(s, action.uid)}"
-                )
+                await self._tell(s, "Draining", f"Draining pod {pod}, reason {record.reason}{_held(s, action.uid)}")
             case a.Restore(pod=pod):
                 await self._tell(s, "Undrained", f"Pod {pod} is wanted again and returns to serving")
             case a.MarkDrained(pod=pod, outcome=outcome, cause=cause):
@@ -172,7 +170,7 @@ class Executor:
                     outcome.cut,
                 )
                 why = sentences.cause(outcome.outcome, cause)
-                cut = "unknown how many requests" if outcome.cut is None else f"{outcome.cut} requests"
+                cut = "an unknown number of requests" if outcome.cut is None else _requests(outcome.cut)
                 by = next((f" ({names.RELEASE}: {p.release})" for p in s.pods if p.uid == action.uid and p.release), "")
                 await self._tell(
                     s,
@@ -265,8 +263,11 @@ def _held(s: Snapshot, uid: str) -> str:
     reading = s.readings.get(uid)
     if reading is None or reading.in_flight is None:
         return ""
-    held = "1 request" if reading.in_flight == 1 else f"{reading.in_flight} requests"
-    return f": {held} in flight {s.now - reading.at:.0f} s ago"
+    return f": {_requests(reading.in_flight)} in flight {s.now - reading.at:.0f} s ago"
+
+
+def _requests(number: int) -> str:
+    return "1 request" if number == 1 else f"{number} requests"
 
 
 def _owner(s: Snapshot) -> objects.Owner:
