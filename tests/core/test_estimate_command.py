@@ -128,8 +128,8 @@ def test_rubbish_gets_its_line_and_a_reason(
 @pytest.mark.parametrize(
     ("content", "options", "reason"),
     [
-        ("", (), "holds no samples"),
-        ("# nothing\n\n", (), "holds no samples"),
+        ("", (), "no samples: write lines of"),
+        ("# nothing\n\n", (), "no samples: write lines of"),
         ("1\n", ("--max", "19"), "raise it"),
     ],
 )

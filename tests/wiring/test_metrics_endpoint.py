@@ -81,7 +81,7 @@ def test_addresses_as_the_command_takes_them(text: str, address: tuple[str, int]
 
 @pytest.mark.parametrize("text", ["8081", ":8081", "here:", "here:0", "here:65536", "here:http"])
 def test_what_is_no_address(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match=r"not HOST:PORT, for example"):
+    with pytest.raises(argparse.ArgumentTypeError, match=r"write HOST:PORT, for example"):
         _address(text)
 
 

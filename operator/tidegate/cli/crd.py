@@ -18,9 +18,9 @@ def add_parser(subparsers: Any) -> None:
         help="print or write the CustomResourceDefinition",
         description="Print the CustomResourceDefinition of LLMService, or write it and its reference to files.",
     )
-    parser.add_argument("--output", metavar="DIR", default="-", help="directory to write to, - to print (default)")
+    parser.add_argument("--output", metavar="DIR", default="-", help="directory to write to; - prints it (default)")
     parser.add_argument("--reference", metavar="FILE", type=Path, help="also write the reference of the fields")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is not what it should be")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a file is outdated")
     parser.set_defaults(run=run)
 
 
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
         except OSError as error:
-            print(f"tidegate crd: {path} cannot be written: {error.strerror}", file=sys.stderr)
+            print(f"tidegate crd: cannot write {path}: {error.strerror}", file=sys.stderr)
             return 1
     return 0
 

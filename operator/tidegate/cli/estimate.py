@@ -1,4 +1,4 @@
-"""`tidegate estimate`: percentiles and a grace period from a file of drain times, as the operator would reckon them."""
+"""`tidegate estimate`: percentiles and a grace period from a file of drain times, computed as the operator does."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from tidegate.core.drain_time.survival import Estimate, estimate
 from .terminal import NUMBER, quoted, say, seconds
 
 DESCRIPTION = """\
-Read how long drains took, one a line, and say what terminationGracePeriodSeconds they ask for.
+Read drain times from a file, one per line, and print the terminationGracePeriodSeconds that they need.
 
-A line is `seconds`, or `seconds,censored` for a drain that was cut or lost from sight, so that it lasted at least so
-long; instead of the word `censored`, 1 and 0 may tell them apart. Blank lines and # comments are left out. The order
-of the lines does not matter: all weigh the same.
+A line is `seconds`. For a drain that was cut or lost from sight, and so took at least this long, it is
+`seconds,censored`. 1 also means censored, 0 means not. Blank lines and # comments are ignored. The order of the lines
+does not matter: all have the same weight.
 """
 _CENSORED = {"censored": True, "1": True, "true": True, "0": False, "false": False, "": False}
 _HEADER = re.compile(r"seconds(\s*,\s*censored)?", re.ASCII | re.IGNORECASE)
 
 
-class Rubbish(ValueError):
-    """A line that is no sample; the text says which and why."""
+class InvalidSample(ValueError):
+    """A line that is not a sample; the text says which line and why."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -40,14 +40,14 @@ def add_parser(subparsers: Any) -> None:
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("file", metavar="FILE", help="the file, - for standard input")
+    parser.add_argument("file", metavar="FILE", help="file of drain times; - is standard input")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="default: table")
     terms = parser.add_argument_group("terms of the grace period, in seconds")
     terms.add_argument("--prior", metavar="S", type=_above_zero, default=120.0, help="declared drain term, default 120")
     terms.add_argument("--propagation", metavar="S", type=seconds, default=5.0, help="default 5")
     terms.add_argument("--teardown", metavar="S", type=seconds, default=10.0, help="default 10")
     terms.add_argument("--safety", metavar="S", type=seconds, default=5.0, help="default 5")
-    terms.add_argument("--max", metavar="S", type=_above_zero, default=600.0, help="cap of the sum, default 600")
+    terms.add_argument("--max", metavar="S", type=_above_zero, default=600.0, help="maximum of the sum, default 600")
     parser.set_defaults(run=run)
 
 
@@ -56,18 +56,18 @@ def run(args: argparse.Namespace) -> int:
     fixed = {"propagation": args.propagation, "teardown": args.teardown, "safety": args.safety}
     cap = math.floor(args.max) - sum(math.ceil(seconds) for seconds in fixed.values())
     if cap < 0:
-        return _refuse(f"--max {args.max:g} is less than propagation, teardown and safety together: raise it")
+        return _refuse(f"--max {args.max:g} is less than --propagation + --teardown + --safety: raise it")
     try:
         samples = _read(args.file)
-    except Rubbish as error:
+    except InvalidSample as error:
         return _refuse(f"{_name(args.file)}: {error}")
     except OSError as error:
         return _refuse(f"{args.file}: {error.strerror or error}")
     if not samples:
-        return _refuse(f"{_name(args.file)}: holds no samples; a line is `seconds` or `seconds,censored`")
+        return _refuse(f"{_name(args.file)}: no samples: write lines of `seconds` or `seconds,censored`")
     found = estimate(Histogram().add(samples), args.prior)
     term = drain_term(found, prior=args.prior, cap=float(cap))
-    # Each term is rounded up by itself, as in status, so that they add up before the reader's eyes.
+    # Each term is rounded up separately, as in status, so that the printed terms add up.
     terms: list[dict[str, Any]] = [
         {"name": "propagation", "seconds": math.ceil(fixed["propagation"]), "source": "Declared"},
         {"name": "drain", "seconds": math.ceil(term.seconds), "source": term.source, "reason": term.reason.value},
@@ -139,25 +139,25 @@ def _samples(stream: IO[bytes] | Iterable[bytes]) -> Iterator[Sample]:
         try:
             text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError:
-            raise Rubbish(f"line {number}: not UTF-8 text") from None
+            raise InvalidSample(f"line {number}: not UTF-8 text: convert the file") from None
         line = text.split("#", 1)[0].strip()
         if line and not (header_allowed and _HEADER.fullmatch(line)):
             try:
                 yield _sample(line)
             except ValueError as error:
-                raise Rubbish(f"line {number}: {error}") from None
+                raise InvalidSample(f"line {number}: {error}") from None
         header_allowed = header_allowed and not line
 
 
 def _sample(line: str) -> Sample:
     first, comma, second = (part.strip() for part in line.partition(","))
     if not NUMBER.fullmatch(first):
-        raise ValueError(f"{quoted(first)} is not a number of seconds (a plain one, such as 41.5)")
+        raise ValueError(f"{quoted(first)} is not a number of seconds: write a number such as 41.5")
     flag = _CENSORED.get(second.lower())
     if flag is None or (comma and not second):
-        raise ValueError(f"{quoted(second)} after the comma: it has to be `censored`, 1 or 0")
+        raise ValueError(f"{quoted(second)} after the comma must be `censored`, 1 or 0")
     if float(first) > LONGEST:
-        raise ValueError(f"{quoted(first)} seconds are more than a week: a drain time in other units?")
+        raise ValueError(f"{quoted(first)} seconds is more than a week: write the drain time in seconds")
     return Sample(float(first), flag)
 
 
@@ -173,7 +173,7 @@ def _name(file: str) -> str:
 def _above_zero(text: str) -> float:
     value = seconds(text)
     if value <= 0:
-        raise argparse.ArgumentTypeError("has to be above 0 seconds")
+        raise argparse.ArgumentTypeError("must be more than 0 seconds")
     return value
 
 

@@ -30,7 +30,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run until SIGTERM; 2 with one sentence if an option is invalid."""
+    """Run until SIGTERM. Exit code: 2 with an error message for an invalid option."""
     try:
         options = read(args)
     except OptionError as error:
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         from tidegate.gateway.process import run as serve
     except ModuleNotFoundError as error:
-        text = f"{error.name} is missing; install the extra: pip install '.[gateway]' in a checkout"
+        text = f"the Python module {error.name} is missing: run `pip install '.[gateway]'` in a checkout"
         print(f"tidegate gateway: {text}", file=sys.stderr)
         return 2
     return serve(options)

@@ -1,4 +1,4 @@
-"""What the status of a service tells of its own times, for whoever plans a change of it."""
+"""The measured times in the status of a service, for `tidegate plan`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Rollout(Model):
 
 
 class Measured(Model):
-    """The part of a status that a plan needs, and no more: a newer operator's other words are no concern of it."""
+    """The part of a status that a plan needs. Nothing else is parsed, so that statuses of newer operators work."""
 
     phase: str = ""
     grace_period: _GracePeriod = _GracePeriod()
@@ -37,11 +37,11 @@ class Measured(Model):
 
     @classmethod
     def of(cls, resource: Mapping[str, Any]) -> Measured:
-        """From an LLMService. Raises InvalidSpec, for a status that no operator wrote."""
+        """From an LLMService. Raises InvalidSpec for an invalid status."""
         return cls.parse_at("status", resource.get("status") or {})
 
     @property
     def teardown(self) -> float | None:
-        """Seconds; None if it was not measured."""
+        """The measured teardown term in seconds; None if it was not measured."""
         own = (t.seconds for t in self.grace_period.terms if (t.name, t.source) == ("teardown", TermSource.MEASURED))
         return next(own, None)

@@ -21,36 +21,36 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         type=_url,
         default="http://0.0.0.0:8080/healthz",
         metavar="URL",
-        help="where to answer liveness probes (default %(default)s); empty for nowhere",
+        help="address for liveness probes (default %(default)s); empty: none",
     )
     parser.add_argument(
         "--metrics",
         type=_address,
         default=os.environ.get("TIDEGATE_METRICS", "0.0.0.0:8081"),
         metavar="HOST:PORT",
-        help="where Prometheus scrapes /metrics (default $TIDEGATE_METRICS or 0.0.0.0:8081); empty for nowhere",
+        help="address for Prometheus to scrape /metrics (default $TIDEGATE_METRICS or 0.0.0.0:8081); empty: none",
     )
     parser.add_argument(
         "--gateway-image",
         default=os.environ.get("TIDEGATE_GATEWAY_IMAGE") or names.GATEWAY_IMAGE,
         metavar="IMAGE",
-        help="image of gateways for which spec.gateway names none (default %(default)s, or TIDEGATE_GATEWAY_IMAGE); "
-        "another one rolls no pod",
+        help="gateway image of services without spec.gateway.image (default $TIDEGATE_GATEWAY_IMAGE or %(default)s); "
+        "a change rolls no pods",
     )
-    parser.add_argument("--verbose", action="store_true", help="log kopf's own doings too")
+    parser.add_argument("--verbose", action="store_true", help="also log the messages of kopf and of the HTTP client")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run until SIGTERM; 1 with one sentence when there is no cluster."""
-    # As the first process of a container it would ignore SIGTERM until kopf listens, seconds of imports later.
+    """Run until SIGTERM. Exit code: 1 with an error message if there is no cluster, 2 if a dependency is missing."""
+    # As PID 1 of a container it would ignore SIGTERM until kopf handles it, after seconds of imports.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     from tidegate.api.errors import CannotListen, ClusterError
 
     try:
         from tidegate.controller.shell import run as serve
     except ModuleNotFoundError as error:
-        text = f"{error.name} is missing; install the extra: pip install '.[operator]' in a checkout"
+        text = f"the Python module {error.name} is missing: run `pip install '.[operator]'` in a checkout"
         print(f"tidegate operator: {text}", file=sys.stderr)
         return 2
 
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _url(text: str) -> str:
-    """An address to listen on and its path; nothing for nowhere."""
+    """A URL to listen on; empty: none."""
     try:
         parts = urlsplit(text)
         sound = parts.scheme == "http" and parts.hostname and parts.port
@@ -77,16 +77,16 @@ def _url(text: str) -> str:
         sound = False
     if text and not sound:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not http://HOST:PORT/PATH, for example http://0.0.0.0:8080/healthz"
+            f"{text!r} is not a URL: write http://HOST:PORT/PATH, for example http://0.0.0.0:8080/healthz"
         )
     return text
 
 
 def _address(text: str) -> tuple[str, int] | None:
-    """HOST:PORT, with an IPv6 host in brackets; nothing for nowhere."""
+    """HOST:PORT, with an IPv6 host in brackets; empty: none."""
     if not text:
         return None
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, for example 0.0.0.0:8081")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an address: write HOST:PORT, for example 0.0.0.0:8081")
     return host.strip("[]"), int(port)

@@ -1,4 +1,4 @@
-"""What every command does alike with a person's words and its own: durations in, text out."""
+"""Input and output that all commands share: parse durations, quote input, print text."""
 
 import argparse
 import os
@@ -14,22 +14,22 @@ NUMBER: Final = re.compile(r"(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def seconds(text: str) -> float:
-    """A duration for argparse, which puts the option's name before the reason."""
+    """A duration in seconds, as a type for argparse, which adds the name of the option to the error."""
     if not NUMBER.fullmatch(text) or float(text) > LONGEST:
         raise argparse.ArgumentTypeError(f"{quoted(text)} is not a number of seconds from 0 to a week")
     return float(text)
 
 
 def quoted(text: str) -> str:
-    """Somebody's text in a message: short, and without anything that a terminal would obey."""
+    """User input for a message: shortened, and without control characters."""
     shown = text if len(text) <= 40 else text[:37] + "..."
     return ascii(shown)
 
 
 def say(lines: Iterable[str]) -> None:
-    """Print, and end quietly where the reader has gone, `| head` for one."""
+    """Print. If the reader has closed the pipe, as `| head` does, end without an error."""
     try:
         print("\n".join(lines), flush=True)
     except BrokenPipeError:
-        # Else Python complains once more when it flushes at its end.
+        # Otherwise Python reports the broken pipe again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,5 +1,5 @@
-"""What the operator tells Prometheus: `instruments` holds it, `services` shows each service as last seen, `endpoint`
-answers scrapes.
+"""The operator's metrics: `instruments` holds counters and histograms, `services` the gauges of each service, and
+`endpoint` answers scrapes.
 
-Every series is bounded: by services, by pods that stand, and by closed sets of words. Those of a service end with it.
+The number of series is bounded by services, existing pods and enumerations. The series of a service end with it.
 """

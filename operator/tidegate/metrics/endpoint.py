@@ -1,4 +1,4 @@
-"""The address at which Prometheus scrapes; a thread of its own, so that a scrape never keeps a drain waiting."""
+"""The address that Prometheus scrapes, served by a thread of its own, so that a scrape never delays a drain."""
 
 import contextlib
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from .instruments import Metrics
 
 @contextlib.contextmanager
 def serving(metrics: Metrics, address: tuple[str, int] | None) -> Iterator[None]:
-    """Answer GET /metrics at (host, port) while inside; None: nowhere. Raises `CannotListen` with the remedy."""
+    """Serve GET /metrics at (host, port) inside the block; None: not at all. Raises `CannotListen` with the remedy."""
     if address is None:
         yield
         return
@@ -21,7 +21,7 @@ def serving(metrics: Metrics, address: tuple[str, int] | None) -> Iterator[None]
         server, thread = start_http_server(port, host, metrics.registry)
     except OSError as error:
         raise CannotListen(
-            f"cannot serve metrics at {host}:{port}: {error.strerror or error}. Give another address with --metrics"
+            f"cannot serve metrics on {host}:{port}: {error.strerror or error}. Set another address with --metrics"
         ) from error
     try:
         yield

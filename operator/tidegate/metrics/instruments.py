@@ -33,18 +33,18 @@ class Backlog(Protocol):
 
     @property
     def waiting(self) -> int:
-        """Keys that wait for a worker now."""
+        """Number of keys that are waiting for a worker."""
 
     @property
     def oldest_seconds(self) -> float:
-        """How long the first of them has waited."""
+        """Seconds that the first of them has waited."""
 
 
 class Metrics:
-    """All that one operator process counts, in a registry of its own."""
+    """The metrics of one operator process, in a registry of their own. `now` gives Unix time."""
 
     def __init__(self, queue: Backlog, now: Callable[[], float] = time.time) -> None:
-        # A second series for each counter, which tells nothing that a graph needs.
+        # A second series for each counter, which no graph needs.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = registry = CollectorRegistry()
         self._now = now
@@ -58,28 +58,28 @@ class Metrics:
         self._drains = Counter("tidegate_drains", "Drains that ended.", labels, registry=registry)
         self._drain_seconds = Histogram(
             "tidegate_drain_seconds",
-            "Length of drains from the withdrawal, in seconds.",
+            "Duration of drains in seconds, from the withdrawal.",
             (*SERVICE, "outcome"),
             registry=registry,
             buckets=_DRAIN_BUCKETS,
         )
         self._late = Histogram(
             "tidegate_drain_last_arrival_seconds",
-            "From the withdrawal of a pod to the last request that still came to it, in seconds; 0 where none did.",
+            "Seconds from the withdrawal of a pod to its last new request; 0 if none arrived.",
             SERVICE,
             registry=registry,
             buckets=_ARRIVAL_BUCKETS,
         )
-        self._cut = Counter("tidegate_requests_cut", "Requests that ended with their pod.", SERVICE, registry=registry)
-        self._passes = Counter("tidegate_reconcile", "Passes over services.", ("result",), registry=registry)
+        self._cut = Counter("tidegate_requests_cut", "Requests that were cut.", SERVICE, registry=registry)
+        self._passes = Counter("tidegate_reconcile", "Reconcile passes.", ("result",), registry=registry)
         for result in ("ok", "error", "fault"):
             self._passes.labels(result)
         self._pass_seconds = Histogram(
-            "tidegate_reconcile_seconds", "Length of a pass in seconds.", registry=registry, buckets=_PASS_BUCKETS
+            "tidegate_reconcile_seconds", "Duration of a pass in seconds.", registry=registry, buckets=_PASS_BUCKETS
         )
         self._calls = Counter(
             "tidegate_api_requests",
-            "Calls to the API server, watches aside; code none: no answer.",
+            "Calls to the API server, except watches; code none: no answer.",
             ("verb", "resource", "code"),
             registry=registry,
         )
@@ -93,35 +93,33 @@ class Metrics:
         self._leader = Gauge("tidegate_operator_leader", "1 while this process reconciles.", registry=registry)
         self._success = Gauge(
             "tidegate_operator_last_reconcile_timestamp_seconds",
-            "Unix time of the last pass that went well.",
+            "Unix time of the last successful pass.",
             registry=registry,
         )
         self._list = Gauge(
             "tidegate_operator_last_list_timestamp_seconds",
-            "Unix time at which the cluster was last listed whole; every 2 minutes.",
+            "Unix time of the last complete list of the cluster; expected every 2 minutes.",
             registry=registry,
         )
         self._lists_failed = Gauge(
-            "tidegate_operator_failed_lists", "Lists of the cluster that failed in a row.", registry=registry
+            "tidegate_operator_failed_lists", "Consecutive failed lists of the cluster.", registry=registry
         )
-        waiting = Gauge("tidegate_queue_keys", "Services that wait for a worker now.", registry=registry)
+        waiting = Gauge("tidegate_queue_keys", "Services that are waiting for a worker.", registry=registry)
         waiting.set_function(lambda: queue.waiting)
-        oldest = Gauge(
-            "tidegate_queue_oldest_seconds", "How long the first of them has waited, in seconds.", registry=registry
-        )
+        oldest = Gauge("tidegate_queue_oldest_seconds", "Seconds that the first of them has waited.", registry=registry)
         oldest.set_function(lambda: queue.oldest_seconds)
 
     # -- what the parts of the operator report
 
     def leads(self, leading: bool) -> None:
-        """Whether this process reconciles; one that does not shows no services."""
+        """Set whether this process reconciles; if it does not, it shows no services."""
         self._leader.set(leading)
         if not leading:
             for key in list(self._services.rows):
                 self.forget(key)
 
     def listed(self) -> None:
-        """The cluster was listed whole."""
+        """A list of the cluster is complete."""
         self._list.set(self._now())
         self._lists_failed.set(0)
 
@@ -134,7 +132,7 @@ class Metrics:
         self._calls.labels(verb, resource, code).inc()
 
     def passed(self, key: str, result: str, seconds: float) -> None:
-        """A pass over service `key` ended: `ok`, `error` (the API server's) or `fault` (ours)."""
+        """A pass over service `key` ended after `seconds`: `ok`, `error` (of the API server) or `fault` (a bug)."""
         self._passes.labels(result).inc()
         self._pass_seconds.observe(seconds)
         if result == "ok":
@@ -143,18 +141,18 @@ class Metrics:
             self._failing[key] = self._failing.get(key, 0) + 1
 
     def achieved(self, key: str) -> None:
-        """A pass over service `key` did all there was to do; one that only leaves a failing action alone does not."""
+        """A pass over service `key` did everything it had to; one that skips a failing action did not."""
         self._failing.pop(key, None)
 
     def saw(self, key: str, decided: Plan, status: LLMServiceStatus) -> None:
-        """A pass over service `key` has this plan and wants this status."""
+        """A pass over service `key` decided on this plan and this status."""
         s = decided.view.snapshot
         row = self._services.rows.get(key)
         if key not in self._pending:
             self._begin(s.namespace, s.name)
         last = dict(row.last if row is not None else _last(s.status))
         fresh = dict(new_outcomes(decided.view))
-        # What was new and is not any more stands in the status now. Before, its write may fail, or be lost with us.
+        # An outcome that is no longer new is in the status now. Before that, its write could fail or be lost.
         for name, outcome in self._pending.get(key, {}).items():
             if name not in fresh:
                 self._count(s.namespace, s.name, outcome)
@@ -163,13 +161,13 @@ class Metrics:
         self._services.rows[key] = ServiceRow(s.namespace, s.name, s.spec.replicas, pod_rows(s), status, last, s.now)
 
     def refused(self, key: str, status: LLMServiceStatus) -> None:
-        """Service `key` has a spec that no plan can be made of; its pods are as they were last seen."""
+        """Service `key` has an invalid spec; its pods stay as they were last seen."""
         namespace, name = key.split("/", 1)
         row = self._services.rows.get(key) or ServiceRow(namespace, name, None, (), status, _last(status), self._now())
         self._services.rows[key] = replace(row, status=status)
 
     def forget(self, key: str) -> None:
-        """Service `key` is gone, and its series with it."""
+        """Service `key` is gone: remove its series."""
         self._pending.pop(key, None)
         self._failing.pop(key, None)
         if self._services.rows.pop(key, None) is not None:
@@ -180,7 +178,7 @@ class Metrics:
     # -- drains
 
     def _begin(self, namespace: str, name: str) -> None:
-        """At 0 from the start: of a counter that appears with its first event Prometheus sees no increase."""
+        """Start at 0: Prometheus sees no increase in a counter that appears with its first event."""
         self._cut.labels(namespace, name)
         self._late.labels(namespace, name)
         for outcome in Outcome:
@@ -198,13 +196,13 @@ class Metrics:
 
 
 class _Failing(Collector):
-    """Services whose passes fail, while they do."""
+    """Services whose last passes failed."""
 
     def __init__(self, counts: Mapping[str, int]) -> None:
         self._counts = counts
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        text = "Passes over the service that failed since one did all there was to do; absent for none."
+        text = "Failed passes over the service since the last successful one; absent if there are none."
         family = GaugeMetricFamily("tidegate_reconcile_consecutive_failures", text, labels=SERVICE)
         for key, count in list(self._counts.items()):
             family.add_metric(key.split("/", 1), count)
@@ -212,7 +210,7 @@ class _Failing(Collector):
 
 
 def _last(status: LLMServiceStatus) -> dict[str, float]:
-    """When a drain last ended so, by the outcomes that the status lists."""
+    """Unix time of the last drain by outcome, from the outcomes in the status."""
     found: dict[str, float] = {}
     for row in status.outcomes:
         found[row.outcome] = max(found.get(row.outcome, 0.0), times.parse(row.at) or 0.0)

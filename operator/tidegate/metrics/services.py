@@ -1,7 +1,7 @@
-"""Each service as its last pass saw it, as gauges.
+"""Gauges of each service, as its last pass saw it.
 
-The rows are made by the passes and only read by scrapes, which come from a thread of their own: nothing is shared but
-frozen rows. So a scrape asks no pod and no API server, and a deleted service takes its series with it.
+Passes write the rows, and scrapes, which run in a thread of their own, only read them: nothing is shared but frozen
+rows. So a scrape calls no pod and no API server, and the series of a deleted service disappear.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +24,7 @@ _POD: Final = (*SERVICE, "pod")
 
 @dataclass(frozen=True, slots=True)
 class PodRow:
-    """A pod, and what it said last. Unix seconds."""
+    """A pod and its last reading. Times are Unix seconds."""
 
     name: str
     revision: str
@@ -35,14 +35,14 @@ class PodRow:
     reason: str = ""
     since: float | None = None
     deadline: float | None = None
-    """When its budget is spent; a pod that is held has one too, and stays beyond it."""
+    """When its budget is spent; also set for a pod that `onExpiry: Hold` keeps."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceRow:
-    """A service: its pods and its status. `last` is when a drain last ended so, by outcome.
+    """A service: its pods and its status. `last` is the Unix time of the last drain, by outcome.
 
-    `at` is when the status was made, Unix seconds: what it promises counts from then, and from no later pass.
+    `at` is when the status was computed, in Unix seconds: its ETAs are relative to this time.
     """
 
     namespace: str
@@ -55,7 +55,7 @@ class ServiceRow:
 
 
 def pod_rows(s: Snapshot) -> tuple[PodRow, ...]:
-    """Rows of all pods that stand."""
+    """Rows of all pods that exist."""
     return tuple(_pod_row(s, pod) for pod in s.pods)
 
 
@@ -63,7 +63,7 @@ def _pod_row(s: Snapshot, pod: Pod) -> PodRow:
     reading = s.readings.get(pod.uid)
     drain = pod.drain if pod.state == names.DRAINING and pod.alive else None
     if reading is not None and drain is not None and reading.at < drain.since:
-        # Said before it was withdrawn: by now it may hold anything.
+        # From before the withdrawal: the pod may have got requests since.
         reading = None
     return PodRow(
         name=pod.name,
@@ -94,10 +94,10 @@ class Services(Collector):
         self._now = now
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """The gauges of all rows; called by a scrape."""
+        """The gauges of all rows; a scrape calls this."""
         sheet = _Sheet()
         now = self._now()
-        # One step, since passes change the dict meanwhile.
+        # Copied in one step, since passes change the dict at the same time.
         for row in list(self.rows.values()):
             _service(sheet, row)
             _rollout(sheet, row, now)
@@ -110,7 +110,7 @@ class Services(Collector):
 
 
 class _Sheet:
-    """The families of one scrape; all are there, also those without a sample."""
+    """The metric families of one scrape, including those without a sample."""
 
     def __init__(self) -> None:
         self.families = {
@@ -119,7 +119,7 @@ class _Sheet:
         }
 
     def add(self, name: str, labels: tuple[str, ...], value: float | None) -> None:
-        """What is not known is absent, not 0."""
+        """Add a sample. A value that is not known is absent, not 0."""
         if value is not None:
             self.families[name].add_metric(labels, float(value))
 
@@ -128,31 +128,31 @@ _FAMILIES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "service_phase": ("1 for the phase that the service is in.", (*SERVICE, "phase")),
     "service_condition": ("Conditions of the service: 1 when True, 0 when False.", (*SERVICE, "condition", "reason")),
     "service_replicas": ("spec.replicas.", SERVICE),
-    "pods": ("Pods by state; unready ones should serve and are not Ready.", (*SERVICE, "state")),
+    "pods": ("Pods by state; unready: the pod should serve and is not Ready.", (*SERVICE, "state")),
     "pod_state": ("1 for the state that the pod is in.", (*_POD, "revision", "state")),
-    "pod_in_flight_requests": ("Requests in flight by the pod's last answer; it is asked while it drains.", _POD),
-    "pod_oldest_request_seconds": ("Age of the oldest of them at that answer, in seconds.", _POD),
+    "pod_in_flight_requests": ("Requests in flight, from the last answer of the draining pod.", _POD),
+    "pod_oldest_request_seconds": ("Age of the oldest of them in seconds, from the same answer.", _POD),
     "pod_observed_timestamp_seconds": ("Unix time of the pod's last answer.", _POD),
     "drain_started_timestamp_seconds": ("Unix time at which the draining pod was withdrawn.", (*_POD, "reason")),
     "drain_deadline_timestamp_seconds": ("Unix time at which the budget of the draining pod is spent.", _POD),
     "drain_eta_timestamp_seconds": (
-        "Unix time at which the drain is expected to be over: likely, or by upper with 95 % probability.",
+        "Unix time at which the drain is expected to be over; estimate: likely, or upper with 95 % probability.",
         (*_POD, "estimate"),
     ),
-    "last_drain_timestamp_seconds": ("Unix time at which a drain last ended so.", (*SERVICE, "outcome")),
-    "rollout_running": ("1 while a rollout runs.", SERVICE),
-    "rollout_seconds": ("Seconds that the rollout has taken, the running or else the last one.", SERVICE),
-    "rollout_bound_seconds": ("Seconds that no schedule of that rollout could have beaten.", SERVICE),
+    "last_drain_timestamp_seconds": ("Unix time of the last drain with this outcome.", (*SERVICE, "outcome")),
+    "rollout_running": ("1 while a rollout is running.", SERVICE),
+    "rollout_seconds": ("Duration of the running rollout, or of the last one, in seconds.", SERVICE),
+    "rollout_bound_seconds": ("Lower bound of the duration of that rollout, in seconds.", SERVICE),
     "rollout_eta_timestamp_seconds": (
-        "Unix time at which the rollout is expected to be over: likely, or by upper with 95 % probability.",
+        "Unix time at which the rollout is expected to be over; estimate: likely, or upper with 95 % probability.",
         (*SERVICE, "estimate"),
     ),
     "rollout_drained_pods": ("Pods drained in that rollout.", SERVICE),
     "rollout_cut_requests": ("Requests cut in that rollout.", SERVICE),
-    "drain_estimate_seconds": ("Estimated length of a drain, in seconds.", (*SERVICE, "estimate")),
-    "drain_estimate_samples": ("Drains that the estimate rests on.", SERVICE),
-    "drain_estimate_censored_samples": ("Those of them that lasted at least so long: cut or lost from sight.", SERVICE),
-    "drain_estimate_covers_ratio": ("Largest share of drains that the samples bound with 95 % confidence.", SERVICE),
+    "drain_estimate_seconds": ("Estimated duration of a drain, in seconds.", (*SERVICE, "estimate")),
+    "drain_estimate_samples": ("Drains that the estimate is based on.", SERVICE),
+    "drain_estimate_censored_samples": ("How many of them are only lower bounds: cut or lost from sight.", SERVICE),
+    "drain_estimate_covers_ratio": ("Largest quantile of drains that the samples bound with 95 % confidence.", SERVICE),
     "grace_period_seconds": ("terminationGracePeriodSeconds of the next revision.", SERVICE),
     "grace_period_term_seconds": ("Its terms, in seconds.", (*SERVICE, "term", "source")),
 }
@@ -204,7 +204,7 @@ def _drain_times(sheet: _Sheet, row: ServiceRow) -> None:
 
 
 def _eta(sheet: _Sheet, what: str, key: tuple[str, ...], promised: PodStatus | RolloutStatus, at: float) -> None:
-    """As a time, since a number of seconds from now would be wrong by the age of the pass that told it."""
+    """Exported as a time, since seconds from now would be wrong by the age of the pass that computed them."""
     for name, seconds in (("likely", promised.eta_seconds), ("upper", promised.eta_upper_seconds)):
         if seconds is not None:
             sheet.add(f"{what}_eta_timestamp_seconds", (*key, name), at + seconds)
