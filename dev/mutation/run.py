@@ -85,7 +85,7 @@ def _first_failure(copy: Path, mutation: Mutation, tests: tuple[str, ...]) -> st
         raise Undecided(f"{mutation.name}: no end within {TIMEOUT_SECONDS} s, which decides nothing") from error
     if done.returncode == 0:
         return ""
-    found = re.search(r"^(?:FAILED|ERROR) (\S+::\S+)", done.stdout, re.MULTILINE)
+    found = re.search(r"^(?:FAILED|ERROR) (\S+::.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
     if done.returncode != 1 or found is None:
         # Neither sound nor noticed: an edit that does not even load, or a selection that is not there.
         raise Undecided(f"{mutation.name}: pytest ended with {done.returncode}\n{done.stdout[-2000:]}{done.stderr}")

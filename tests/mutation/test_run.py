@@ -9,8 +9,10 @@ from dev.mutation.run import Undecided, run
 SOURCE = "def least(a, b):\n    return a if a < b else b\n"
 TEST = """
 import importlib.util
+import pytest
 
-def test_least():
+@pytest.mark.parametrize("row", [1], ids=["a row: its sentence"])
+def test_least(row):
     spec = importlib.util.spec_from_file_location("least", "least.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -37,8 +39,8 @@ def _mutation(new: str, test: str) -> Mutation:
 @pytest.mark.parametrize(
     ("new", "near", "test"),
     [
-        ("a > b", "tests/core/test_far.py", "tests/core/test_far.py::test_least"),
-        ("a > b", "tests/test_near.py", "tests/core/test_far.py::test_least"),
+        ("a > b", "tests/core/test_far.py", "tests/core/test_far.py::test_least[a row: its sentence]"),
+        ("a > b", "tests/test_near.py", "tests/core/test_far.py::test_least[a row: its sentence]"),
         ("a <= b", "tests/test_near.py", ""),
     ],
     ids=["noticed by the nearest", "noticed by the rest", "noticed by none"],
