@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from cluster.harness import policies
 from cluster.harness.audit import Audit
 from cluster.harness.kube import NODES, Kube, eventually
 from cluster.harness.operator import Operator
@@ -32,6 +33,14 @@ def operator(kube: Kube) -> Iterator[Operator]:
     if not os.environ.get("KEEP"):
         found.uninstall()
     assert not refused, "the operator's role is too small:\n" + "\n".join(refused)
+
+
+@pytest.fixture(scope="module")
+def policed_namespace(kube: Kube) -> Iterator[str]:
+    """A namespace of the module's own in which the shipped policies are in force."""
+    policies.install(kube)
+    with policies.policed_namespace(kube) as name:
+        yield name
 
 
 @pytest.fixture(scope="session")

@@ -9,25 +9,24 @@ from pathlib import Path
 
 import pytest
 
+from cluster.harness.kube import CHECKOUT, Kube
 from cluster.harness.kubernetes import RealKubernetes
 from cluster.test_crd import await_schema
 from conformance.rows import Row
 from conformance_table import TABLE, title
-from live_api import CHECKOUT, kubectl
 from tidegate.cluster.client import connect
 
-pytest_plugins = ["live_fixtures"]
 AT_ONCE = 12
 
 
 @pytest.fixture(scope="module")
-def verdicts(request: pytest.FixtureRequest, policed_namespace: str) -> Iterator[dict[str, BaseException | None]]:
+def verdicts(
+    request: pytest.FixtureRequest, kube: Kube, policed_namespace: str
+) -> Iterator[dict[str, BaseException | None]]:
     """What became of each row that is asked for."""
-    applied = kubectl("apply", "--server-side", "--force-conflicts", "-k", str(CHECKOUT / "crds"))
-    assert applied.returncode == 0, applied.stderr
-    waited = kubectl("wait", "--for=condition=Established", "crd/llmservices.tidegate.dev", "--timeout=120s")
-    assert waited.returncode == 0, waited.stderr
-    await_schema()
+    kube.must("apply", "--server-side", "--force-conflicts", "-k", str(CHECKOUT / "crds"))
+    kube.must("wait", "--for=condition=Established", "crd/llmservices.tidegate.dev", "--timeout=120s")
+    await_schema(kube)
     asked = [
         item.callspec.params["entry"]
         for item in request.session.items
@@ -36,7 +35,7 @@ def verdicts(request: pytest.FixtureRequest, policed_namespace: str) -> Iterator
     made: list[str] = []
     yield asyncio.run(_judge(asked, policed_namespace, made))
     for name in made:
-        kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
+        kube.must("delete", "namespace", name, "--wait=false", "--ignore-not-found")
 
 
 async def _judge(asked: list[tuple[str, Row]], namespace: str, made: list[str]) -> dict[str, BaseException | None]:

@@ -7,19 +7,17 @@ has no replicas and lives in a namespace of this module's own, which goes in the
 from __future__ import annotations
 
 import json
-import os
 import re
 import secrets
-import shlex
 import subprocess
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import yaml
 
+from cluster.harness.kube import CHECKOUT, PATIENCE_SECONDS, Kube, Object, eventually
 from refusal_table import REFUSALS, SPEC, Refusal, edited, manifest
 from tidegate.api.conditions import (
     ConditionStatus,
@@ -45,27 +43,8 @@ from tidegate.api.status import (
 from tidegate.core.planner import revision
 from tidegate.core.state.snapshot import Deployment
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-KUBECTL = shlex.split(os.environ.get("KUBECTL", f"{CHECKOUT}/dev/cluster kubectl"))
 CRD = CHECKOUT / "crds" / "tidegate.dev_llmservices.yaml"
 NAME = "llmservices.tidegate.dev"
-PATIENCE_SECONDS = 120  # until a condition must hold; a bound for a hung cluster, no claim about speed
-Object = dict[str, Any]
-
-
-def kubectl(*args: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*KUBECTL, *args], input=stdin, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
-
-
-def must(*args: str, stdin: str | None = None) -> str:
-    done = kubectl(*args, stdin=stdin)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def read(*args: str) -> Object:
-    answer: Object = json.loads(must(*args, "-o", "json"))
-    return answer
 
 
 def documents(objects: Sequence[Object]) -> str:
@@ -73,33 +52,63 @@ def documents(objects: Sequence[Object]) -> str:
     return "\n---\n".join(json.dumps(body) for body in objects)
 
 
+@dataclass(frozen=True, slots=True)
+class Space:
+    """A namespace for LLMServices, and what a user types in it."""
+
+    kube: Kube
+    name: str
+
+    def kubectl(self, *args: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+        """Where a refusal is what the test is about."""
+        return self.kube.kubectl("-n", self.name, *args, stdin=stdin)
+
+    def must(self, *args: str, stdin: str | None = None) -> str:
+        return self.kube.must("-n", self.name, *args, stdin=stdin)
+
+    def read(self, *args: str) -> Object:
+        answer: Object = json.loads(self.must(*args, "-o", "json"))
+        return answer
+
+    def get(self, name: str) -> Object:
+        return self.read("get", "llm", name)
+
+    def dry_run(self, *objects: Object, strict: bool = True) -> subprocess.CompletedProcess[str]:
+        mode = "--validate=strict" if strict else "--validate=ignore"
+        return self.kubectl("apply", "--dry-run=server", mode, "-f", "-", stdin=documents(objects))
+
+    def create(self, name: str, edits: Mapping[str, Any] | None = None) -> Object:
+        body = manifest({"replicas": 0, **(edits or {})}, name)
+        created: Object = json.loads(self.must("create", "-f", "-", "-o", "json", stdin=json.dumps(body)))
+        return created
+
+
 @pytest.fixture(scope="module")
-def namespace() -> Iterator[str]:
+def space(kube: Kube) -> Iterator[Space]:
     """A namespace of our own, in a cluster that has the CustomResourceDefinition of this checkout."""
-    must("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=CRD.read_text())
-    must("wait", f"crd/{NAME}", "--for=condition=Established", f"--timeout={PATIENCE_SECONDS}s")
+    kube.must("apply", "--server-side", "--force-conflicts", "-f", str(CRD))
+    kube.must("wait", f"crd/{NAME}", "--for=condition=Established", f"--timeout={PATIENCE_SECONDS:.0f}s")
     name = f"crd-{secrets.token_hex(4)}"
-    await_schema()
-    must("create", "namespace", name)
+    await_schema(kube)
+    kube.must("create", "namespace", name)
     try:
-        yield name
+        yield Space(kube, name)
     finally:
-        must("delete", "namespace", name, "--wait=false")
+        kube.must("delete", "namespace", name, "--wait=false")
 
 
-def await_schema() -> None:
+def await_schema(kube: Kube) -> None:
     """The API server takes up a changed schema a moment after it has stored it, and publishes it last."""
     version = yaml.safe_load(CRD.read_text())["spec"]["versions"][0]
     wanted = version["schema"]["openAPIV3Schema"]["properties"]
-    give_up = time.monotonic() + PATIENCE_SECONDS
-    while True:
-        published = kubectl("get", "--raw", "/openapi/v3/apis/tidegate.dev/v1alpha1")
-        schemas = json.loads(published.stdout or "{}").get("components", {}).get("schemas", {})
+
+    def is_published() -> bool:
+        published = kube.get("openapi/v3/apis/tidegate.dev/v1alpha1") or {}
+        schemas = published.get("components", {}).get("schemas", {})
         present = schemas.get("dev.tidegate.v1alpha1.LLMService", {}).get("properties", {})
-        if all(without_unions(present.get(part, {})) == wanted[part] for part in ("spec", "status")):
-            return
-        assert time.monotonic() < give_up, "the API server does not publish the schema of this checkout"
-        time.sleep(0.5)
+        return all(without_unions(present.get(part, {})) == wanted[part] for part in ("spec", "status"))
+
+    eventually("the API server publishes the schema of this checkout", is_published)
 
 
 def without_unions(node: Any) -> Any:
@@ -109,21 +118,10 @@ def without_unions(node: Any) -> Any:
     return node
 
 
-def dry_run(namespace: str, *objects: Object, strict: bool = True) -> subprocess.CompletedProcess[str]:
-    mode = "--validate=strict" if strict else "--validate=ignore"
-    return kubectl("-n", namespace, "apply", "--dry-run=server", mode, "-f", "-", stdin=documents(objects))
-
-
-def create(namespace: str, name: str, edits: Mapping[str, Any] | None = None) -> Object:
-    body = manifest({"replicas": 0, **(edits or {})}, name)
-    created: Object = json.loads(must("-n", namespace, "create", "-f", "-", "-o", "json", stdin=json.dumps(body)))
-    return created
-
-
 @pytest.fixture(scope="module")
-def refused(namespace: str) -> dict[str, list[str]]:
+def refused(space: Space) -> dict[str, list[str]]:
     """The causes that kubectl tells for each bad row, by its story: one call, since each object has its own name."""
-    done = dry_run(namespace, *(manifest(row.bad, f"row-{number}") for number, row in enumerate(REFUSALS)))
+    done = space.dry_run(*(manifest(row.bad, f"row-{number}") for number, row in enumerate(REFUSALS)))
     parts = re.split(
         r'(?m)^Error from server \(Invalid\): .*LLMService\.tidegate\.dev "row-(\d+)" is invalid: ', done.stderr
     )
@@ -135,9 +133,9 @@ def refused(namespace: str) -> dict[str, list[str]]:
 
 
 @pytest.fixture(scope="module")
-def taken(namespace: str) -> dict[str, str]:
+def taken(space: Space) -> dict[str, str]:
     """What kubectl says to each good neighbour."""
-    done = dry_run(namespace, *(manifest(row.good, f"row-{number}") for number, row in enumerate(REFUSALS)))
+    done = space.dry_run(*(manifest(row.good, f"row-{number}") for number, row in enumerate(REFUSALS)))
     lines = re.findall(r"(?m)^llmservice\.tidegate\.dev/row-(\d+) created \(server dry run\)$", done.stdout)
     return {REFUSALS[int(number)].story: done.stderr for number in lines}
 
@@ -165,12 +163,12 @@ def test_its_nearest_neighbour_is_taken(taken: dict[str, str], row: Refusal):
     ],
 )
 def test_a_name_that_no_service_can_have_is_refused_with_a_proposal_that_is_taken(
-    namespace: str, name: str, proposal: str
+    space: Space, name: str, proposal: str
 ):
-    refusal = dry_run(namespace, manifest(name=name))
+    refusal = space.dry_run(manifest(name=name))
     assert refusal.returncode != 0
     assert "metadata.name: " in refusal.stderr and f": use {proposal}\n" in refusal.stderr
-    assert dry_run(namespace, manifest(name=proposal)).returncode == 0
+    assert space.dry_run(manifest(name=proposal)).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -181,28 +179,28 @@ def test_a_name_that_no_service_can_have_is_refused_with_a_proposal_that_is_take
         ("drain.budget", "30m"),
     ],
 )
-def test_a_field_that_is_misspelt_or_of_a_later_version_is_refused_by_name(namespace: str, field: str, value: Any):
-    refusal = dry_run(namespace, manifest({field: value}))
+def test_a_field_that_is_misspelt_or_of_a_later_version_is_refused_by_name(space: Space, field: str, value: Any):
+    refusal = space.dry_run(manifest({field: value}))
     assert refusal.returncode != 0
     assert f'unknown field "spec.{field}"' in refusal.stderr
-    assert dry_run(namespace, manifest({field: value}), strict=False).returncode == 0
+    assert space.dry_run(manifest({field: value}), strict=False).returncode == 0
 
 
-def test_the_api_server_finds_nothing_wrong_with_the_definition(namespace: str):
-    crd = read("get", "crd", NAME)
+def test_the_api_server_finds_nothing_wrong_with_the_definition(space: Space):
+    crd = space.read("get", "crd", NAME)
     conditions = {condition["type"]: condition["status"] for condition in crd["status"]["conditions"]}
     assert conditions == {"NamesAccepted": "True", "Established": "True"}
 
 
-def test_it_answers_to_its_short_names_and_stands_among_all(namespace: str):
-    line = must("api-resources", "--api-group=tidegate.dev", "-o", "wide", "--no-headers").split()
+def test_it_answers_to_its_short_names_and_stands_among_all(space: Space):
+    line = space.must("api-resources", "--api-group=tidegate.dev", "-o", "wide", "--no-headers").split()
     assert line[:5] == ["llmservices", "llm,llms", "tidegate.dev/v1alpha1", "true", "LLMService"]
     assert line[-1] == "all"
     for short in ("llm", "llms"):
-        assert kubectl("-n", namespace, "get", short).returncode == 0
+        assert space.kubectl("get", short).returncode == 0
 
 
-def test_nothing_but_replicas_is_added_and_the_template_is_kept_whole(namespace: str):
+def test_nothing_but_replicas_is_added_and_the_template_is_kept_whole(space: Space):
     spec = edited(
         SPEC,
         {
@@ -215,68 +213,66 @@ def test_nothing_but_replicas_is_added_and_the_template_is_kept_whole(namespace:
         },
     )
     body = {**manifest(name="kept"), "spec": spec}
-    stored = json.loads(
-        must("-n", namespace, "create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(body))
-    )
+    stored = json.loads(space.must("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(body)))
     assert stored["spec"] == {**spec, "replicas": 1}
 
 
-def test_kubectl_and_autoscalers_scale_it_within_the_same_bounds(namespace: str):
-    create(namespace, "scaled")
-    path = f"/apis/tidegate.dev/v1alpha1/namespaces/{namespace}/llmservices/scaled/scale"
-    assert json.loads(must("get", "--raw", path))["spec"].get("replicas", 0) == 0
-    must("-n", namespace, "scale", "llm/scaled", "--replicas=2", "--current-replicas=0")
-    assert read("-n", namespace, "get", "llm", "scaled")["spec"]["replicas"] == 2
-    refusal = kubectl("-n", namespace, "scale", "llm/scaled", "--replicas=10001")
+def test_kubectl_and_autoscalers_scale_it_within_the_same_bounds(space: Space):
+    space.create("scaled")
+    path = f"/apis/tidegate.dev/v1alpha1/namespaces/{space.name}/llmservices/scaled/scale"
+    assert json.loads(space.must("get", "--raw", path))["spec"].get("replicas", 0) == 0
+    space.must("scale", "llm/scaled", "--replicas=2", "--current-replicas=0")
+    assert space.get("scaled")["spec"]["replicas"] == 2
+    refusal = space.kubectl("scale", "llm/scaled", "--replicas=10001")
     assert refusal.returncode != 0 and "spec.replicas" in refusal.stderr and "10000" in refusal.stderr
-    must("-n", namespace, "scale", "llm/scaled", "--replicas=0")
-    assert json.loads(must("get", "--raw", path))["spec"].get("replicas", 0) == 0
+    space.must("scale", "llm/scaled", "--replicas=0")
+    assert json.loads(space.must("get", "--raw", path))["spec"].get("replicas", 0) == 0
 
 
-def test_the_name_of_its_service_cannot_change(namespace: str):
-    body = create(namespace, "named", {"service.name": "first"})
-    path = ("-n", namespace, "patch", "llm", body["metadata"]["name"], "--dry-run=server", "--type=merge", "-p")
+def test_the_name_of_its_service_cannot_change(space: Space):
+    body = space.create("named", {"service.name": "first"})
+    path = ("patch", "llm", body["metadata"]["name"], "--dry-run=server", "--type=merge", "-p")
     for name in ('"second"', "null"):
-        refusal = kubectl(*path, f'{{"spec":{{"service":{{"name":{name}}}}}}}')
+        refusal = space.kubectl(*path, f'{{"spec":{{"service":{{"name":{name}}}}}}}')
         assert refusal.returncode != 0
         assert "spec.service.name: " in refusal.stderr and "create a second LLMService" in refusal.stderr
-    must(*path, '{"spec":{"service":{"port":8080},"drain":{"onExpiry":"Hold"}}}')
+    space.must(*path, '{"spec":{"service":{"port":8080},"drain":{"onExpiry":"Hold"}}}')
 
 
-def test_a_service_name_that_says_what_was_so_anyway_may_come_and_go(namespace: str):
-    create(namespace, "same")
-    path = ("-n", namespace, "patch", "llm", "same", "--type=merge", "-p")
-    assert kubectl(*path, '{"spec":{"service":{"name":"other"}}}').returncode != 0
-    must(*path, '{"spec":{"service":{"name":"same"}}}')
-    must(*path, '{"spec":{"service":null}}')
+def test_a_service_name_that_says_what_was_so_anyway_may_come_and_go(space: Space):
+    space.create("same")
+    path = ("patch", "llm", "same", "--type=merge", "-p")
+    assert space.kubectl(*path, '{"spec":{"service":{"name":"other"}}}').returncode != 0
+    space.must(*path, '{"spec":{"service":{"name":"same"}}}')
+    space.must(*path, '{"spec":{"service":null}}')
 
 
 EMPTIED = {"rollout": {"maxSurge": 2}, "probes": {"readiness": {"path": "/r"}}, "drain.grace": {"safetySeconds": 9}}
 
 
-def server_side(namespace: str, name: str, edits: Object) -> subprocess.CompletedProcess[str]:
+def server_side(space: Space, name: str, edits: Object) -> subprocess.CompletedProcess[str]:
     body = manifest({"replicas": 0, **edits}, name)
-    return kubectl("-n", namespace, "apply", "--server-side", "-f", "-", stdin=json.dumps(body))
+    return space.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(body))
 
 
 def test_a_part_that_becomes_empty_is_taken_by_server_side_apply_and_the_same_file_stays_the_same_revision(
-    namespace: str,
+    space: Space,
 ):
     """The API server makes null of `{}` over earlier keys, and `{}` of it again when the same file comes once more."""
-    first = server_side(namespace, "emptied", EMPTIED)
+    first = server_side(space, "emptied", EMPTIED)
     assert first.returncode == 0, first.stderr
     sources = []
     for _ in range(3):
-        again = server_side(namespace, "emptied", {part: {} for part in EMPTIED})
+        again = server_side(space, "emptied", {part: {} for part in EMPTIED})
         assert again.returncode == 0, again.stderr
-        spec = read("-n", namespace, "get", "llm", "emptied")["spec"]
+        spec = space.get("emptied")["spec"]
         assert not spec["rollout"] and not spec["probes"] and not spec["drain"]["grace"]
         assert LLMServiceSpec.parse(spec) == LLMServiceSpec.parse(edited(SPEC, {"replicas": 0}))
         sources.append(revision.source(spec))
     kept = Deployment("emptied-1", "u", "1", 1, sources[0], 0.0)
     assert all(revision.find([kept], source) == kept for source in sources)
     # A null that the user wrote in the place of a value is named.
-    refusal = server_side(namespace, "emptied", {"rollout": {"maxSurge": None}})
+    refusal = server_side(space, "emptied", {"rollout": {"maxSurge": None}})
     assert refusal.returncode != 0 and "spec.rollout.maxSurge" in refusal.stderr
 
 
@@ -321,28 +317,28 @@ STATUS = LLMServiceStatus(
 )
 
 
-def write_status(namespace: str, name: str, status: Object) -> Object:
+def write_status(space: Space, name: str, status: Object) -> Object:
     patch = json.dumps({"status": status})
-    return read("-n", namespace, "patch", "llm", name, "--subresource=status", "--type=merge", "-p", patch)
+    return space.read("patch", "llm", name, "--subresource=status", "--type=merge", "-p", patch)
 
 
-def test_a_status_is_stored_as_it_was_written(namespace: str):
-    create(namespace, "told")
-    assert write_status(namespace, "told", STATUS.document())["status"] == STATUS.document()
+def test_a_status_is_stored_as_it_was_written(space: Space):
+    space.create("told")
+    assert write_status(space, "told", STATUS.document())["status"] == STATUS.document()
     unknown = {"rollout": {"finishedAt": None}, "phase": "AWordOfALaterVersion"}
-    assert write_status(namespace, "told", unknown)["status"]["phase"] == "AWordOfALaterVersion"
+    assert write_status(space, "told", unknown)["status"]["phase"] == "AWordOfALaterVersion"
 
 
-def test_only_the_status_subresource_writes_status(namespace: str):
-    body = create(namespace, "mute")
+def test_only_the_status_subresource_writes_status(space: Space):
+    body = space.create("mute")
     patch = json.dumps({"status": {"message": "from outside"}})
-    after = read("-n", namespace, "patch", "llm", body["metadata"]["name"], "--type=merge", "-p", patch)
+    after = space.read("patch", "llm", body["metadata"]["name"], "--type=merge", "-p", patch)
     assert after.get("status", {}).get("message") != "from outside"
 
 
-def test_kubectl_get_shows_the_columns(namespace: str):
-    create(namespace, "shown")
-    header, row, status = columns_of_one_moment(namespace, "shown")
+def test_kubectl_get_shows_the_columns(space: Space):
+    space.create("shown")
+    header, row, status = columns_of_one_moment(space, "shown")
     assert header == ["NAME", "PHASE", "SERVING", "UPDATED", "DRAINING", "REVISION", "AGE", "GRACE", "CUT", "MESSAGE"]
     shown = dict(zip(header, row, strict=False))
     assert {name: shown[name] for name in ("PHASE", "SERVING", "UPDATED", "DRAINING", "REVISION", "GRACE", "CUT")} == {
@@ -355,17 +351,18 @@ def test_kubectl_get_shows_the_columns(namespace: str):
         "CUT": str(status["rollout"]["cut"]),
     }
     assert " ".join(row[9:]) == status["message"]
-    narrow = must("-n", namespace, "get", "llm", "shown").splitlines()[0].split()
+    narrow = space.must("get", "llm", "shown").splitlines()[0].split()
     assert narrow == header[:7]
 
 
-def columns_of_one_moment(namespace: str, name: str) -> tuple[list[str], list[str], Object]:
+def columns_of_one_moment(space: Space, name: str) -> tuple[list[str], list[str], Object]:
     """Header, row and the status they show; an operator may write between two reads, then they are read again."""
-    give_up = time.monotonic() + PATIENCE_SECONDS
-    while time.monotonic() < give_up:
-        before = write_status(namespace, name, STATUS.document())
-        header, row = must("-n", namespace, "get", "llm", name, "-o", "wide").splitlines()
-        after = read("-n", namespace, "get", "llm", name)
-        if before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]:
-            return header.split(), row.split(), after["status"]
-    raise AssertionError("the status did not stand still for the time of two reads")
+
+    def shown() -> tuple[list[str], list[str], Object] | None:
+        before = write_status(space, name, STATUS.document())
+        header, row = space.must("get", "llm", name, "-o", "wide").splitlines()
+        after = space.get(name)
+        still = before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]
+        return (header.split(), row.split(), after["status"]) if still else None
+
+    return eventually("the status stands still for the time of two reads", shown)

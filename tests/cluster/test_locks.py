@@ -7,20 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from live_api import (
-    BUDGETS,
-    CONFIGMAPS,
-    DEPLOYMENTS,
-    PODS,
-    REPLICASETS,
-    Api,
-    Object,
-    eventually,
-    in_force,
-    kubectl,
-    new_namespace,
-    pod_spec,
-)
+from cluster.harness import policies
+from cluster.harness.kube import BUDGETS, CONFIGMAPS, DEPLOYMENTS, PODS, REPLICASETS, Kube, Object, eventually
 from tidegate.api.names import (
     CONTAINER,
     DELETION_COST,
@@ -35,14 +23,12 @@ from tidegate.api.names import (
     STATE,
 )
 
-pytest_plugins = ["live_fixtures"]
-
 
 @dataclass(frozen=True, slots=True)
 class Revision:
     """A child Deployment as the operator keeps it, with all its pods running."""
 
-    api: Api
+    kube: Kube
     namespace: str
     service: str
 
@@ -50,18 +36,20 @@ class Revision:
     def path(self) -> str:
         return f"{DEPLOYMENTS.format(self.namespace)}/{self.service}"
 
+    @property
+    def selector(self) -> str:
+        return f"{SERVICE}={self.service}"
+
     def pods(self) -> list[Object]:
-        selector = f"labelSelector={SERVICE}%3D{self.service}"
-        found = self.api.must("GET", f"{PODS.format(self.namespace)}?{selector}")["items"]
+        found = self.kube.items(PODS.format(self.namespace), labelSelector=self.selector)
         return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
     def names(self) -> set[str]:
         return {pod["metadata"]["name"] for pod in self.pods()}
 
     def replicaset(self) -> Object:
-        selector = f"labelSelector={SERVICE}%3D{self.service}"
-        (only,) = self.api.must("GET", f"{REPLICASETS.format(self.namespace)}?{selector}")["items"]
-        return dict(only)
+        (only,) = self.kube.items(REPLICASETS.format(self.namespace), labelSelector=self.selector)
+        return only
 
     def pod_path(self, name: str) -> str:
         return f"{PODS.format(self.namespace)}/{name}"
@@ -69,21 +57,23 @@ class Revision:
     def count(self, replicas: int) -> None:
         """Set the replicas as the operator does, in both places."""
         annotations = {REPLICAS: str(replicas)}
-        self.api.must("PATCH", self.path, {"spec": {"replicas": replicas}, "metadata": {"annotations": annotations}})
+        self.kube.request(
+            "PATCH", self.path, {"spec": {"replicas": replicas}, "metadata": {"annotations": annotations}}
+        )
 
     def label(self, name: str, state: str) -> None:
         body = {"metadata": {"labels": {STATE: state}, "annotations": {DELETION_COST: LOWEST_COST}}}
-        self.api.must("PATCH", self.pod_path(name), body)
+        self.kube.request("PATCH", self.pod_path(name), body)
 
     def kubectl(self, *args: str) -> subprocess.CompletedProcess[str]:
-        return kubectl("-n", self.namespace, *args)
+        return self.kube.kubectl("-n", self.namespace, *args)
 
 
 def _deployment(service: str, replicas: int, owners: list[Object], **container: Any) -> Object:
     labels = {SERVICE: service, REVISION: "0123456789"}
     template = {
         "metadata": {"labels": labels | {STATE: SERVING}, "annotations": {CONTAINER: "server"}},
-        "spec": pod_spec(**container),
+        "spec": policies.pod_spec(**container),
     }
     annotations = {REPLICAS: str(replicas), SOURCE: "{}"}
     return {
@@ -92,9 +82,9 @@ def _deployment(service: str, replicas: int, owners: list[Object], **container: 
     }
 
 
-def _launch(api: Api, namespace: str, service: str, replicas: int, **more: Any) -> Revision:
-    api.must("POST", DEPLOYMENTS.format(namespace), _deployment(service, replicas, more.pop("owners", []), **more))
-    revision = Revision(api, namespace, service)
+def _launch(kube: Kube, namespace: str, service: str, replicas: int, **more: Any) -> Revision:
+    kube.request("POST", DEPLOYMENTS.format(namespace), _deployment(service, replicas, more.pop("owners", []), **more))
+    revision = Revision(kube, namespace, service)
     eventually(f"{replicas} pods of {service}", lambda: len(revision.pods()) == replicas)
     return revision
 
@@ -110,9 +100,9 @@ def _started(pod: Object) -> bool:
 
 
 @pytest.fixture(scope="module")
-def held(live_api: Api, policed_namespace: str) -> Revision:
+def held(kube: Kube, policed_namespace: str) -> Revision:
     """Two running pods that every test leaves as they are."""
-    return _running(_launch(live_api, policed_namespace, "held", 2))
+    return _running(_launch(kube, policed_namespace, "held", 2))
 
 
 FORBIDDEN_COMMANDS = {
@@ -170,8 +160,8 @@ def test_harmless_commands_pass(held: Revision) -> None:
         assert done.returncode == 0, done.stderr
 
 
-def test_replicaset_deletes_the_drained_pod_and_no_other(live_api: Api, policed_namespace: str) -> None:
-    revision = _running(_launch(live_api, policed_namespace, "lowered", 3))
+def test_replicaset_deletes_the_drained_pod_and_no_other(kube: Kube, policed_namespace: str) -> None:
+    revision = _running(_launch(kube, policed_namespace, "lowered", 3))
     before = revision.names()
     revision.count(2)
 
@@ -188,20 +178,20 @@ def test_replicaset_deletes_the_drained_pod_and_no_other(live_api: Api, policed_
     assert revision.names() == before - {victim}
 
 
-def test_eviction_is_the_budgets_matter(live_api: Api, policed_namespace: str) -> None:
+def test_eviction_is_the_budgets_matter(kube: Kube, policed_namespace: str) -> None:
     """Held by the budget until the label says drained; a budget that allows it lets a serving pod be evicted."""
-    revision = _running(_launch(live_api, policed_namespace, "evicted", 2))
+    revision = _running(_launch(kube, policed_namespace, "evicted", 2))
     undrained = {"key": STATE, "operator": "In", "values": ["serving", "draining"]}
     selector = {"matchLabels": {SERVICE: "evicted"}, "matchExpressions": [undrained]}
     budget = f"{BUDGETS.format(policed_namespace)}/evicted"
-    live_api.must(
+    kube.request(
         "POST",
         BUDGETS.format(policed_namespace),
         {"metadata": {"name": "evicted"}, "spec": {"minAvailable": 2147483647, "selector": selector}},
     )
 
     def observed() -> bool:
-        found = live_api.must("GET", budget)
+        found = kube.request("GET", budget)
         status = found.get("status", {})
         return bool(status.get("observedGeneration") == found["metadata"]["generation"] and status["expectedPods"] == 2)
 
@@ -211,10 +201,10 @@ def test_eviction_is_the_budgets_matter(live_api: Api, policed_namespace: str) -
             "kind": "Eviction",
             "metadata": {"name": name, "namespace": policed_namespace},
         }
-        return live_api.call("POST", f"{revision.pod_path(name)}/eviction", body).status_code
+        return kube.call("POST", f"{revision.pod_path(name)}/eviction", body).status_code
 
     eventually("the budget observed", observed)
-    eventually("both pods Ready", lambda: live_api.must("GET", budget)["status"]["currentHealthy"] == 2)
+    eventually("both pods Ready", lambda: kube.request("GET", budget)["status"]["currentHealthy"] == 2)
     first, second = sorted(revision.names())
     assert evict(first) == evict(second) == httpx.codes.TOO_MANY_REQUESTS
     revision.label(first, DRAINED)
@@ -222,24 +212,24 @@ def test_eviction_is_the_budgets_matter(live_api: Api, policed_namespace: str) -
     assert evict(first) == httpx.codes.CREATED
     eventually("a replacement", lambda: len(revision.pods()) == 2 and first not in revision.names())
     _running(revision)
-    live_api.must("PATCH", budget, {"spec": {"minAvailable": 1}})
-    eventually("one disruption allowed", lambda: live_api.must("GET", budget)["status"]["disruptionsAllowed"] == 1)
+    kube.request("PATCH", budget, {"spec": {"minAvailable": 1}})
+    eventually("one disruption allowed", lambda: kube.request("GET", budget)["status"]["disruptionsAllowed"] == 1)
     assert evict(second) == httpx.codes.CREATED
 
 
-def test_unstarted_pod_goes(live_api: Api, policed_namespace: str) -> None:
+def test_unstarted_pod_goes(kube: Kube, policed_namespace: str) -> None:
     """A startup probe that never succeeds: the container runs, and nothing can have been sent to it."""
     probe = {"httpGet": {"path": "/", "port": 9}, "periodSeconds": 1, "failureThreshold": 10000}
-    revision = _launch(live_api, policed_namespace, "starting", 1, startupProbe=probe)
+    revision = _launch(kube, policed_namespace, "starting", 1, startupProbe=probe)
     (name,) = revision.names()
-    eventually("the pod Running", lambda: live_api.must("GET", revision.pod_path(name))["status"]["phase"] == "Running")
+    eventually("the pod Running", lambda: kube.request("GET", revision.pod_path(name))["status"]["phase"] == "Running")
     done = revision.kubectl("delete", "pod", name, "--wait=false")
     assert done.returncode == 0, done.stderr
     eventually("a replacement", lambda: len(revision.pods()) == 1 and name not in revision.names())
 
 
-def test_released_pod_goes(live_api: Api, policed_namespace: str) -> None:
-    revision = _running(_launch(live_api, policed_namespace, "released", 1))
+def test_released_pod_goes(kube: Kube, policed_namespace: str) -> None:
+    revision = _running(_launch(kube, policed_namespace, "released", 1))
     (name,) = revision.names()
     assert revision.kubectl("delete", "pod", name, "--wait=false").returncode != 0
     assert revision.kubectl("annotate", "pod", name, f"{RELEASE}=node is burning").returncode == 0
@@ -249,26 +239,22 @@ def test_released_pod_goes(live_api: Api, policed_namespace: str) -> None:
 
 
 @pytest.mark.parametrize("cascade", ["Background", "Foreground"])
-def test_garbage_collector_passes(live_api: Api, policed_namespace: str, cascade: str) -> None:
+def test_garbage_collector_passes(kube: Kube, policed_namespace: str, cascade: str) -> None:
     """The owner stands for the LLMService: when it is deleted, its Deployment, ReplicaSet and pods go, undrained."""
     name = f"owned-{cascade.lower()}"
-    metadata = live_api.must("POST", CONFIGMAPS.format(policed_namespace), {"metadata": {"name": name}})["metadata"]
+    metadata = kube.request("POST", CONFIGMAPS.format(policed_namespace), {"metadata": {"name": name}})["metadata"]
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": metadata["uid"], "controller": True}
-    revision = _running(_launch(live_api, policed_namespace, name, 2, owners=[owner]))
+    revision = _running(_launch(kube, policed_namespace, name, 2, owners=[owner]))
     replicaset = f"{REPLICASETS.format(policed_namespace)}/{revision.replicaset()['metadata']['name']}"
-    live_api.must("DELETE", f"{CONFIGMAPS.format(policed_namespace)}/{name}", {"propagationPolicy": cascade})
-    eventually("the Deployment gone", lambda: not live_api.exists(revision.path))
-    eventually("the ReplicaSet gone", lambda: not live_api.exists(replicaset))
+    kube.request("DELETE", f"{CONFIGMAPS.format(policed_namespace)}/{name}", {"propagationPolicy": cascade})
+    eventually("the Deployment gone", lambda: kube.get(revision.path) is None)
+    eventually("the ReplicaSet gone", lambda: kube.get(replicaset) is None)
     eventually("the pods gone", lambda: revision.names() == set())
 
 
-def test_namespace_goes(live_api: Api, live_policies: None) -> None:
+def test_namespace_goes(kube: Kube) -> None:
     """Deleted at once, with pods that nobody drains: the namespace's deletion is not stuck on a lock."""
-    name = new_namespace(live_api)
-    try:
-        eventually("the policies in force", lambda: in_force(live_api, name))
-        revision = _running(_launch(live_api, name, "doomed", 2))
+    policies.install(kube)
+    with policies.policed_namespace(kube) as name:
+        revision = _running(_launch(kube, name, "doomed", 2))
         assert revision.kubectl("delete", "pods", "--all", "--wait=false").returncode != 0
-    finally:
-        live_api.must("DELETE", f"api/v1/namespaces/{name}")
-        eventually("the namespace gone", lambda: not live_api.exists(f"api/v1/namespaces/{name}"))

@@ -3,22 +3,21 @@
 Their life among commands and controllers is in test_locks.py.
 """
 
-from live_api import POLICIES, Api, eventually
+from cluster.harness import policies
+from cluster.harness.kube import POLICIES, Kube, Object, eventually
 from policy_table import TABLE
 
-pytest_plugins = ["live_fixtures"]
 
-
-def test_policies_type_check(live_api: Api, live_policies: None) -> None:
+def test_policies_type_check(kube: Kube) -> None:
     """A misspelt field would otherwise show only as a refusal of everything, at the first use."""
-    found = [
-        item for item in live_api.must("GET", POLICIES)["items"] if item["metadata"]["name"].startswith("tidegate-")
-    ]
-    assert {item["metadata"]["name"] for item in found} == {row.policy for row in TABLE}
-    for policy in found:
-        name = policy["metadata"]["name"]
-        eventually(
-            f"type check of {name}",
-            lambda name=name: "typeChecking" in live_api.must("GET", f"{POLICIES}/{name}").get("status", {}),
-        )
-        assert live_api.must("GET", f"{POLICIES}/{name}")["status"]["typeChecking"] == {}
+    policies.install(kube)
+    found = {item["metadata"]["name"] for item in kube.items(POLICIES)}
+    ours = {name for name in found if name.startswith("tidegate-")}
+    assert ours == {row.policy for row in TABLE}
+    for name in ours:
+
+        def checked(name: str = name) -> Object | None:
+            status = kube.request("GET", f"{POLICIES}/{name}").get("status", {})
+            return status if "typeChecking" in status else None
+
+        assert eventually(f"type check of {name}", checked)["typeChecking"] == {}

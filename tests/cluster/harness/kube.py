@@ -3,9 +3,12 @@
 import json
 import os
 import shlex
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
@@ -27,6 +30,10 @@ DEPLOYMENTS = "apis/apps/v1/namespaces/{}/deployments"
 SLICES = "apis/discovery.k8s.io/v1/namespaces/{}/endpointslices"
 REPLICASETS = "apis/apps/v1/namespaces/{}/replicasets"
 LLMSERVICES = "apis/tidegate.dev/v1alpha1/namespaces/{}/llmservices"
+BUDGETS = "apis/policy/v1/namespaces/{}/poddisruptionbudgets"
+CONFIGMAPS = "api/v1/namespaces/{}/configmaps"
+SECRETS = "api/v1/namespaces/{}/secrets"
+POLICIES = "apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 
 
 def kubectl_command(*args: str) -> list[str]:
@@ -44,28 +51,45 @@ def eventually(what: str, look: Callable[[], T], seconds: float = PATIENCE_SECON
 
 
 class Kube:
-    """One session's way to the API server. Use as a context manager: it runs a proxy."""
+    """One session's way to the API server. Use as a context manager: it runs a proxy on a socket of its own.
 
-    def __init__(self) -> None:
-        status = json.loads(subprocess.check_output([f"{CHECKOUT}/dev/cluster", "status", "--json"], text=True))
-        self.audit_log = Path(status["auditLog"] or "")
-        self.shared_logs = Path(status["hostPathLogs"] or "")
-        assert self.audit_log.is_file() and self.shared_logs.is_dir(), (
-            f"these tests judge by the API server's audit log and by logs on a hostPath; {status['provider']} has none"
-        )
+    So there are no credentials to parse, and the cluster may be in any network.
+    """
+
+    @cached_property
+    def _cluster(self) -> Object:
+        """What `dev/cluster` knows of the cluster: the API server does not tell where its log is."""
+        status: Object = json.loads(subprocess.check_output([f"{CHECKOUT}/dev/cluster", "status", "--json"], text=True))
+        return status
+
+    @property
+    def audit_log(self) -> Path:
+        path = Path(self._cluster["auditLog"] or "")
+        assert path.is_file(), f"this test judges by the API server's audit log; {self._cluster['provider']} has none"
+        return path
+
+    @property
+    def shared_logs(self) -> Path:
+        path = Path(self._cluster["hostPathLogs"] or "")
+        assert path.is_dir(), f"this test judges by logs on a hostPath; {self._cluster['provider']} has none"
+        return path
 
     def __enter__(self) -> "Kube":
         self._directory = TemporaryDirectory()
         socket = f"{self._directory.name}/api.sock"
-        self._proxy = subprocess.Popen(kubectl_command("proxy", f"--unix-socket={socket}"), stdout=subprocess.DEVNULL)
-        eventually("kubectl proxy", Path(socket).exists)
+        command = kubectl_command("proxy", f"--unix-socket={socket}")
+        # A group of its own, since KUBECTL may be a script that starts the real one.
+        self._proxy = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+        eventually("kubectl proxy", lambda: self._proxy.poll() is not None or Path(socket).exists())
+        assert self._proxy.poll() is None, "kubectl proxy ended: is there a cluster? dev/cluster up"
         transport = httpx.HTTPTransport(uds=socket, retries=2)
         self._http = httpx.Client(transport=transport, base_url="http://localhost", timeout=60)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._http.close()
-        self._proxy.terminate()
+        with suppress(ProcessLookupError):
+            os.killpg(self._proxy.pid, signal.SIGTERM)
         self._proxy.wait()
         self._directory.cleanup()
 
@@ -87,8 +111,15 @@ class Kube:
         self.must("-n", namespace, "apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None, **params: str) -> httpx.Response:
+        """One request; the caller looks at the answer. PATCH merges."""
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         return self._http.request(method, f"/{path}", json=body, params=params, headers={"Content-Type": kind})
+
+    def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Object:
+        """The same where a refusal is a failure of the test."""
+        answer = self.call(method, path, body)
+        assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
+        return dict(answer.json())
 
     def post_text(self, path: str, text: str) -> None:
         """To an endpoint of a pod's own, through the API server's proxy."""
