@@ -17,6 +17,14 @@ WITH_CLUSTER := trap 'test -n "$${KEEP:-}" || dev/cluster down' EXIT; dev/cluste
 # Not `make images`: a line that calls make runs even under `make -n`, and would then really start a cluster.
 IMAGES := dev/image operator; dev/image gateway; dev/image testapp
 LONG_IMAGES := $(IMAGES); dev/image engine
+# The tests on the cluster that is up, in the three parts of tests/cluster/conftest.py; $(1) selects tests.
+# What fails in one part does not hide what the next would have shown.
+CLUSTER_TESTS = failed=; \
+	for part in "without-operator --numprocesses 4 --dist loadfile" "side-by-side --numprocesses $(WORKERS) --dist worksteal" alone; do \
+	dev/cluster exec $(PYTEST) tests/cluster $(1) --durations 40 --part $$part || failed="$$failed $${part%% *}"; \
+	done; test -z "$$failed" || { echo "failed parts of tests/cluster:$$failed" >&2; exit 1; }
+# Stories that run side by side; they sleep most of the time.
+WORKERS ?= 6
 
 .PHONY: help setup machine lint format test test-fast test-changed test-cluster test-long lane-llama-server lane-vllm demo mutants bench-operator bench-gateway images clean lock
 
@@ -58,7 +66,7 @@ test-changed: setup ## a minute of the tests that concern what differs from main
 	dev/test-changed
 
 test-cluster: setup ## the tests on a real cluster, which comes up for them and goes down after
-	$(WITH_CLUSTER); $(IMAGES); dev/cluster exec $(PYTEST) tests/cluster -m "not long" --durations=40
+	$(WITH_CLUSTER); $(IMAGES); $(call CLUSTER_TESTS,-m "not long")
 
 # What fails in one part does not hide what the next would have shown: one run tells all.
 test: setup ## everything that must hold: lint, then all tests, the real cluster's included
@@ -69,7 +77,7 @@ test: setup ## everything that must hold: lint, then all tests, the real cluster
 
 test-long: lint ## `test`, and the tests that take many minutes
 	$(PYTEST) tests --ignore tests/cluster $(FAST)
-	$(WITH_CLUSTER); $(LONG_IMAGES); dev/cluster exec $(PYTEST) tests/cluster
+	$(WITH_CLUSTER); $(LONG_IMAGES); $(call CLUSTER_TESTS)
 
 lane-llama-server: setup ## the unmodified llama-server at LLAMA_SERVER=PATH behind the gateway, on a real cluster
 	@test -x "$(LLAMA_SERVER)" || { echo "LLAMA_SERVER must be the path of a llama-server program" >&2; exit 2; }

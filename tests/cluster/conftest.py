@@ -1,10 +1,22 @@
-"""Fixtures of the tests that need the operator, services and load; see the modules of `harness`."""
+"""Fixtures of the tests on a real cluster, and which of them may run side by side; see the modules of `harness`.
 
+`--part` selects one of three parts, which `make test-cluster` runs one after the other:
+
+- `without-operator`: an operator would take part in what these tests write. Side by side, file by file.
+- `side-by-side`: each test has a namespace of its own and looks at nothing else.
+- `alone`: the test stops the operator, or judges by the whole cluster.
+
+Without `--part` all tests run in this order, in one process.
+"""
+
+import fcntl
 import json
 import os
 import secrets
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -24,15 +36,36 @@ def kube() -> Iterator[Kube]:
 
 
 @pytest.fixture(scope="session")
-def operator(kube: Kube) -> Iterator[Operator]:
-    """The operator in the cluster; any request that its shipped role did not allow fails the session at its end."""
-    found = Operator(kube)
-    found.install()
+def operator(kube: Kube, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
+    """The operator in the cluster; any request that its shipped role did not allow fails the session at its end.
+
+    Workers of pytest-xdist share it: the first installs it, and none removes it, since others may still need it.
+    """
+    found, shared = Operator(kube), "PYTEST_XDIST_WORKER" in os.environ
+    if shared:
+        with once_per_run(tmp_path_factory.getbasetemp().parent / "operator") as first:
+            if first:
+                found.install()
+    else:
+        found.install()
     yield found
     refused = found.refused_calls()
-    if not os.environ.get("KEEP"):
+    if not shared and not os.environ.get("KEEP"):
         found.uninstall()
     assert not refused, "the operator's role is too small:\n" + "\n".join(refused)
+
+
+@contextmanager
+def once_per_run(stamp: Path) -> Iterator[bool]:
+    """Whether nobody has done it yet, of the workers that share `stamp`. One enters the block at a time.
+
+    Where the block fails it counts as not done, so that the next worker fails by itself too.
+    """
+    with stamp.open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        yield not file.read()
+        file.write("done")
 
 
 @pytest.fixture(scope="module")
@@ -108,9 +141,30 @@ def record(kube: Kube, namespace: Namespace) -> Iterator[MakeRecord]:
         item.close()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of the schema and the policies come first: an operator would take part in what they write."""
-    items.sort(key=lambda item: "operator" in getattr(item, "fixturenames", ()))
+WITHOUT_OPERATOR, SIDE_BY_SIDE, ALONE = PARTS = ("without-operator", "side-by-side", "alone")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--part", choices=PARTS, help="only this part of the tests on a real cluster")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "alone: stops the operator or judges by the whole cluster; nothing runs beside")
+
+
+def part_of(item: pytest.Item) -> str:
+    """Long tests take the whole machine, so nothing runs beside them either."""
+    if "operator" not in getattr(item, "fixturenames", ()):
+        return WITHOUT_OPERATOR
+    return ALONE if item.get_closest_marker("alone") or item.get_closest_marker("long") else SIDE_BY_SIDE
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: PARTS.index(part_of(item)))
+    if wanted := config.getoption("part", None):
+        others = [item for item in items if part_of(item) != wanted]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in others]
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cluster.harness.audit import OPERATOR, Audit
-from cluster.harness.kube import Object, eventually
+from cluster.harness.kube import CONFIGMAPS, Object, eventually
 from cluster.harness.load import Load
 from cluster.harness.operator import Operator
 from cluster.harness.record import MakeRecord, state
@@ -19,14 +19,13 @@ from tidegate.api.conditions import Outcome
 from tidegate.cluster.drain_times import KEY, name_of
 from tidegate.core.drain_time.drain_times import DrainTimes, load
 
-CONFIG_MAPS = "api/v1/namespaces/{}/configmaps"
 GRACE = {"initialSeconds": 3, "teardownSeconds": 8, "safetySeconds": 2}
 """A teardown is measured too: declared shorter, a slow machine would outgrow it and make the sum stale once more."""
 DECLARED_SECONDS = 1 + sum(GRACE.values())
 
 
 def config_map(service: Service) -> Object | None:
-    return service.namespace.kube.get(f"{CONFIG_MAPS.format(service.namespace.name)}/{name_of(service.name)}")
+    return service.namespace.kube.get(f"{CONFIGMAPS.format(service.namespace.name)}/{name_of(service.name)}")
 
 
 def learnt(service: Service) -> DrainTimes:
@@ -161,7 +160,7 @@ def counted_now(service: Service, pod: Object) -> bool:
 
 def test_unreadable_drain_times_are_left_alone_and_said(operator: Operator, namespace: Namespace) -> None:
     service = Service(namespace, replicas=1)
-    path = CONFIG_MAPS.format(namespace.name)
+    path = CONFIGMAPS.format(namespace.name)
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name_of("chat")}, "data": {KEY: "{"}}
     assert namespace.kube.call("POST", path, body).is_success
     service.apply()

@@ -23,6 +23,9 @@ from tidegate.api import names
 
 ENDLESS = ("--total", "2")
 
+# The alerts of the operator itself rest on the whole of it.
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture(scope="module")
 def watching(kube: Kube, operator: Operator, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:

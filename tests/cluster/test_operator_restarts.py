@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
 
+import pytest
+
 from cluster.harness.audit import OPERATOR, Audit
 from cluster.harness.evidence import LEAST_SECONDS, LEAST_STREAMS
 from cluster.harness.kube import PATIENCE_SECONDS, PODS, Object, eventually, kubectl_command
@@ -17,6 +19,8 @@ from cluster.harness.record import MakeRecord, Record, is_serving, is_standing, 
 from cluster.harness.service import Namespace, Service
 from tidegate.api import names
 from tidegate.api.conditions import Reason
+
+pytestmark = pytest.mark.alone
 
 
 def test_an_unchanged_spec_is_left_alone(operator: Operator, namespace: Namespace, record: MakeRecord) -> None:

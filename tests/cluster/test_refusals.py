@@ -1,5 +1,7 @@
 """Commands that would take a pod away with requests in it, tried on a running service: each refused, with a way out."""
 
+import pytest
+
 from cluster.harness.audit import OPERATOR, Audit
 from cluster.harness.kube import REPLICASETS, eventually
 from cluster.harness.load import Load
@@ -29,6 +31,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.alone
 def test_each_command_is_refused_and_nothing_moves(
     operator: Operator, namespace: Namespace, record: MakeRecord, audit: Audit
 ) -> None:
