@@ -1,4 +1,7 @@
-"""The serving port: an OpenAI-compatible server whose answer is "1 2 3 ..." at the rate that the request asks for."""
+"""The serving port: an OpenAI-compatible server whose answer is "1 2 3 ..." at the rate that the request asks for.
+
+POST /hurry is a test's word that it has seen enough: what runs then sends the rest of its tokens at once.
+"""
 
 import asyncio
 import json
@@ -13,6 +16,7 @@ from tidegate.contract.terms import Admission, State
 from tidegate.contract.token import Shutdown
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+HURRY = "/hurry"
 REFUSAL = {
     "error": {
         "message": "this server is draining; retry",
@@ -78,6 +82,10 @@ class Completions:
             models = [{"id": self._model, "object": "model", "created": 0, "owned_by": "tidegate"}]
             await connection.answer(200, {"object": "list", "data": models}, close=close)
             return not close
+        if request.path == HURRY and request.method == "POST":
+            self._service.hurry()
+            await connection.answer(200, {"running": len(self._service.running)}, close=close)
+            return not close
         if request.path not in (CHAT, TEXT) or request.method != "POST":
             status = 405 if request.path in (CHAT, TEXT) else 404
             await connection.answer(status, _error(f"{request.method} {request.path} is not served"), close=close)
@@ -130,8 +138,9 @@ class Answer:
         }
         if ask.stream and ask.chat:
             self._common["object"] = "chat.completion.chunk"
-        # Made once: two tasks a token would be most of the server's work.
-        self._interrupts = [asyncio.ensure_future(event.wait()) for event in (connection.reader.gone, running.end)]
+        # Made once: three tasks a token would be most of the server's work.
+        interrupts = (connection.reader.gone, running.end, service.hurried)
+        self._interrupts = [asyncio.ensure_future(event.wait()) for event in interrupts]
 
     def close(self) -> None:
         """To be called when the answer is over, however it ended."""
@@ -202,7 +211,10 @@ class Answer:
             yield number
 
     async def _sleep_until(self, moment: float | None) -> bool:
-        """Sleep; False if the shutdown token was asked for meanwhile. Raises ClientGone. None: until one of the two."""
+        """Sleep, for ever if `moment` is None; False if the shutdown token was asked for meanwhile. Raises ClientGone.
+
+        One that is told to hurry does not sleep.
+        """
         timeout = None if moment is None else max(moment - time.monotonic(), 0)
         await asyncio.wait(self._interrupts, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         if self._connection.reader.gone.is_set():

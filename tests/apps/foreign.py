@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from apps.completions import Completions
+from apps.completions import HURRY, Completions
 from apps.server import Process
 from apps.service import Service
 from apps.wire import Connection, HttpServer, Request
@@ -77,7 +77,7 @@ class ForeignDrain:
             service.log.write("probed", path=request.path, draining=self.draining)
             words = {"status": "shutting_down"} if self.draining else {"status": "healthy"}
             await connection.answer(503 if self.draining else 200, words)
-        elif self.draining and not kind.litellm:
+        elif self.draining and not kind.litellm and request.path != HURRY:
             service.log.write("refused", path=request.path)
             await connection.answer(503, {"error": "draining"}, close=True, headers={"Retry-After": "1"})
             return False

@@ -1,5 +1,6 @@
 """Each kind of service with an endpoint of its own is what it says, LiteLLM's traps included."""
 
+import asyncio
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -22,12 +23,15 @@ async def ask(s: Server, method: str, path: str, headers: Mapping[str, str] | No
 @pytest.mark.parametrize(("kind", "method"), [("blocking-get", "GET"), ("blocking-post", "POST")])
 async def test_a_blocking_call_answers_after_the_last_request(tmp_path: Path, kind: str, method: str) -> None:
     async with foreign(tmp_path, kind) as s:
-        stream = s.stream(60, 20)
+        stream = s.stream(3600, 1)
         await s.logged("stream-start")
-        assert (await ask(s, method, "/internal/drain")).status == 200
+        drain = asyncio.create_task(ask(s, method, "/internal/drain"))
+        await s.logged("drain-call")
+        assert (await ask(s, "POST", "/hurry")).status == 200
+        assert (await drain).status == 200
         order = [line["event"] for line in s.events if line["event"] in ("drain-call", "stream-end", "drain-answer")]
         assert order == ["drain-call", "stream-end", "drain-answer"]
-        assert (await stream).tokens == 60
+        assert (await stream).tokens == 3600
         other = "POST" if method == "GET" else "GET"
         assert (await ask(s, other, "/internal/drain")).status == 503
         assert (await call(s.port, "POST", "/v1/completions", b'{"max_tokens": 2}')).status == 503

@@ -60,3 +60,18 @@ async def test_what_is_not_a_request_of_the_contract_is_refused(tmp_path: Path) 
         assert (await call(s.port, "POST", "/v1/completions", b"{")).status == 400
         assert (await call(s.port, "POST", "/v1/completions", b'{"max_tokens": -1}')).status == 400
         assert (await call(s.port, "GET nonsense", "/")).status == 400
+
+
+async def test_told_to_hurry_what_runs_ends_at_once_and_whole_and_what_begins_later_takes_its_time(
+    tmp_path: Path,
+) -> None:
+    async with server(tmp_path) as s:
+        running = [s.stream(3600, 1, f"s{number}") for number in range(2)]
+        await s.logged("stream-start", 2)
+        assert (await call(s.port, "POST", "/hurry")).json() == {"running": 2}
+        assert [exchange.tokens for exchange in await asyncio.gather(*running)] == [3600, 3600]
+        later = s.stream(3600, 1, "later")
+        await s.logged("stream-start", 3)
+        await s.logged("stream-end", 2)
+        assert {end["id"] for end in s.named("stream-end")} == {"s0", "s1"}
+        later.cancel()

@@ -7,7 +7,7 @@ from datetime import datetime
 from cluster.harness.audit import OPERATOR, Audit, Call
 from cluster.harness.evidence import Line, assert_run_counts
 from cluster.harness.kube import Object, eventually
-from cluster.harness.load import Load
+from cluster.harness.load import Load, lasting
 from cluster.harness.operator import Operator
 from cluster.harness.record import MakeRecord, state
 from cluster.harness.service import Namespace, Service
@@ -142,8 +142,7 @@ def test_describe_says_what_is_waited_for(operator: Operator, namespace: Namespa
     service = Service(namespace, replicas=1).apply()
     service.wait_settled()
     (old,) = (pod["metadata"]["name"] for pod in service.pods())
-    options = ("--total", "8")
-    load = Load(namespace, service.name, streams=8, seconds="40", options=options).start().wait_running()
+    load = lasting(namespace, service.name, 8).start().wait_running()
     service.apply(tag="v2")
     waiting = re.compile(
         rf"Pod {old} drains since \d+ s: [1-8] requests in flight, the oldest \d+ s old; "
@@ -159,8 +158,8 @@ def test_describe_says_what_is_waited_for(operator: Operator, namespace: Namespa
         return text if all(sight.search(text) for sight in shown) else None
 
     eventually("describe says what is waited for", described)
+    load.finish().assert_whole()
     service.wait_settled()
-    load.wait_done().assert_whole()
 
     def over() -> str | None:
         text = service.kubectl("describe", "llmservice", service.name)

@@ -3,7 +3,7 @@
 import httpx
 
 from cluster.harness.kube import PODS, REPLICASETS, eventually
-from cluster.harness.load import Load
+from cluster.harness.load import Load, lasting
 from cluster.harness.operator import Operator
 from cluster.harness.record import MakeRecord, is_serving
 from cluster.harness.service import Namespace, Service
@@ -26,13 +26,18 @@ def test_an_evicted_pod_drains_in_place_within_its_grace_period(
     service = Service(namespace, replicas=2).apply()
     service.wait_settled()
     watched = record(service.labels)
-    # So long that the preStop hook still finds some, however late the kubelet comes to it.
-    load = Load(namespace, service.name, streams=30, seconds="8-12").start().wait_running()
-    evicted, spared = (pod["metadata"]["name"] for pod in service.pods())
+    load = Load(namespace, service.name, streams=30).start().wait_running()
+    pods = service.pods()
+    evicted, spared = (pod["metadata"]["name"] for pod in pods)
+    # The preStop hook finds these, however late the kubelet comes to it.
+    held = lasting(namespace, service.name, 5, pods[:1]).start()
     eventually("the pod has streams to lose", lambda: namespace.logs.running(evicted) >= 5)
+    held.wait_running()
     evict_allowed(namespace, evicted)
     second = evict(namespace, spared)
     assert second.status_code == httpx.codes.TOO_MANY_REQUESTS, second.text
+    eventually("preStop has called the pod", lambda: namespace.logs.find("prestop", pod=evicted))
+    held.finish().assert_whole()
     eventually("the evicted pod is gone", lambda: evicted not in {p["metadata"]["name"] for p in service.pods()})
     service.wait_settled()
     result = load.stop()

@@ -7,7 +7,7 @@ import pytest
 
 from cluster.harness.audit import Audit
 from cluster.harness.kube import Object, eventually
-from cluster.harness.load import Load
+from cluster.harness.load import Load, lasting
 from cluster.harness.operator import Operator
 from cluster.harness.record import MakeRecord, is_serving, is_standing, state
 from cluster.harness.service import Namespace, Service
@@ -143,11 +143,15 @@ def test_an_evicted_pod_is_drained_by_its_hook(operator: Operator, namespace: Na
     service = made(namespace, "blocking-get", BLOCKING_GET, replicas=2)
     service.apply()
     service.wait_settled()
-    # So long that the hook still finds some, however late the kubelet comes to it.
-    load = Load(namespace, service.name, streams=20, seconds="8-12").start().wait_running()
-    evicted = service.serving_pod()
+    load = Load(namespace, service.name, streams=20).start().wait_running()
+    pod = service.pods()[0]
+    evicted = pod["metadata"]["name"]
+    # The hook finds these, however late the kubelet comes to it.
+    held = lasting(namespace, service.name, 5, [pod]).start().wait_running()
     eventually("the pod has streams to lose", lambda: namespace.logs.running(evicted) >= 5)
     evict_allowed(namespace, evicted)
+    eventually("the hook has called the pod", lambda: namespace.logs.find("drain-call", pod=evicted))
+    held.finish().assert_whole()
     eventually("the evicted pod is gone", lambda: evicted not in {p["metadata"]["name"] for p in service.pods()})
     service.wait_settled()
     result = load.stop()

@@ -11,9 +11,9 @@ import httpx
 
 from cluster.harness.evidence import LEAST_STREAMS
 from cluster.harness.kube import PODS, Object, eventually
-from cluster.harness.load import Load
+from cluster.harness.load import Load, lasting
 from cluster.harness.operator import Operator
-from cluster.harness.record import MakeRecord, Record, is_ready, is_serving, is_standing, state
+from cluster.harness.record import MakeRecord, Record, is_going, is_ready, is_serving, is_standing, state
 from cluster.harness.service import Namespace, Service
 from cluster.test_evictions import evict_allowed
 from tidegate.api import names
@@ -133,13 +133,13 @@ def test_evicted_and_deleted_with_its_service_a_pod_ends_its_streams_first(
     service.wait_busy()
     load.stop().assert_whole()
 
-    # To a deleted service there is nothing to connect to: all streams are begun before, and last until it is deleted.
-    options = ("--total", "24")
-    last = Load(namespace, service.name, streams=24, seconds="12-15", options=options).start().wait_running()
+    # To a deleted service there is nothing to connect to: all streams are begun before.
+    last = lasting(namespace, service.name, 24).start().wait_running()
     service.wait_busy(3)
     service.kubectl("delete", "llmservice", service.name)
+    eventually("its pods are about to go", lambda: all(map(is_going, service.pods())))
+    last.finish().assert_whole()
     eventually("its pods go", lambda: not service.pods())
-    last.wait_done().assert_whole()
     assert len(namespace.logs.find("sigterm")) == 3
     assert_no_stop_with_work(namespace)
 

@@ -5,7 +5,7 @@ import shlex
 
 from cluster.harness.evidence import Line
 from cluster.harness.kube import Object, eventually
-from cluster.harness.load import Load, LoadResult
+from cluster.harness.load import Load, LoadResult, lasting
 from cluster.harness.operator import Operator
 from cluster.harness.record import MakeRecord, Record, is_draining, is_serving
 from cluster.harness.service import Namespace, Service
@@ -14,10 +14,8 @@ from tidegate.api.conditions import ConditionType, Outcome, Phase, Reason
 
 BUDGET_SECONDS = 4
 HOLD = {"budgetSeconds": BUDGET_SECONDS, "onExpiry": "Hold"}
-STREAM_SECONDS = "55"
-"""Longer than it takes all four to be held and let go, shorter than the grace period of a pod that is let go."""
 NOT_YET = {"minReadySeconds": 1000}
-"""Lets the new pod start before the streams do, so that they last whatever a busy machine makes of a start."""
+"""Lets the new pod start, and nothing follow from it, before the streams do."""
 WAYS = ("raised", "let-go", "rolled-back", "broken-glass")
 
 
@@ -32,14 +30,9 @@ def test_a_held_pod_stops_the_rollout_until_one_of_the_ways_out_is_taken(
     for service in services.values():
         eventually("the new pod is up", lambda service=service: service.status["updated"] == 1)
     watched = {way: record(service.labels) for way, service in services.items()}
-    options = ("--total", "12")
-    loads = [
-        Load(namespace, way, streams=12, seconds=STREAM_SECONDS, rate=2, options=options, pod_ips=addresses(service))
-        for way, service in services.items()
-    ]
-    for load in loads:
-        load.start()
-    for load in loads:
+    # To all pods in turn: by the Service's choice an old one might get no stream, and would go at once.
+    loads = {way: lasting(namespace, way, 12, service.pods()).start() for way, service in services.items()}
+    for load in loads.values():
         load.wait_running()
     for service in services.values():
         service.apply(rollout={})
@@ -55,10 +48,15 @@ def test_a_held_pod_stops_the_rollout_until_one_of_the_ways_out_is_taken(
     reason = break_the_glass(glass, stalled["broken-glass"]["message"])
 
     assert_waits_on(raised, pods["raised"])
+    # Each way is taken with the streams in the pod; only then do they end.
+    for way, event in (("let-go", "token"), ("rolled-back", "undrain"), ("broken-glass", "prestop")):
+        pod = pods[way]
+        eventually(f"{event} of {pod}", lambda pod=pod, event=event: namespace.logs.find(event, pod=pod))
+    # First those of the pod that was deleted: its grace period runs.
+    results = {way: loads[way].finish() for way in reversed(WAYS)}
     assert_serves_again(back, watched["rolled-back"], pods["rolled-back"])
     for service in services.values():
         service.wait_settled()
-    results = dict(zip(WAYS, [load.wait_done() for load in loads], strict=True))
     for way in ("raised", "rolled-back", "broken-glass"):
         results[way].assert_whole()
         assert services[way].status["rollout"]["cut"] == 0
@@ -68,11 +66,6 @@ def test_a_held_pod_stops_the_rollout_until_one_of_the_ways_out_is_taken(
     for found in watched.values():
         found.catch_up()
         found.assert_bounds(serving=2, standing=3)
-
-
-def addresses(service: Service) -> tuple[str, ...]:
-    """Of all its pods: by the Service's choice an old one might get no stream, and would go at once."""
-    return tuple(pod["status"]["podIP"] for pod in service.pods())
 
 
 def held(service: Service) -> Object:

@@ -8,7 +8,7 @@ from cluster.harness import inside
 from cluster.harness.audit import Audit
 from cluster.harness.evidence import Line
 from cluster.harness.kube import PODS, eventually
-from cluster.harness.load import Load
+from cluster.harness.load import Load, lasting
 from cluster.harness.operator import Operator
 from cluster.harness.record import MakeRecord, Record, state
 from cluster.harness.service import Namespace, Service
@@ -168,9 +168,8 @@ class Strayed:
     def begin(cls, service: Service, record: MakeRecord) -> "Strayed":
         """Its streams go on while it is asked to serve again: idle it would be sealed, which nobody can take back."""
         (pod,) = service.pods()
-        name, ip = pod["metadata"]["name"], pod["status"]["podIP"]
-        options = ("--total", "2")
-        load = Load(service.namespace, "", streams=2, seconds="40", options=options, pod_ips=(ip,)).start()
+        name = pod["metadata"]["name"]
+        load = lasting(service.namespace, "", 2, [pod]).start()
         watched = record(service.labels)
         # By the pod's own word: the client counts a stream before it has connected.
         eventually("both run in it", lambda: service.namespace.logs.running(name) == 2)
@@ -182,7 +181,7 @@ class Strayed:
         eventually("it is undrained", lambda: logs.find("undrain", pod=self.pod))
         eventually("it is routed to", lambda: self.watched.routed() == {self.pod})
         self.service.wait_settled()
-        self.load.wait_done().assert_whole()
+        self.load.finish().assert_whole()
         self.watched.catch_up()
         assert logs.find("drain", pod=self.pod)[0]["id"].startswith("foreign-")
         assert self.watched.drained_pods() == []

@@ -8,7 +8,7 @@ import pytest
 from cluster.harness import inside
 from cluster.harness.audit import Audit
 from cluster.harness.kube import PODS, Object, eventually
-from cluster.harness.load import Load
+from cluster.harness.load import lasting
 from cluster.harness.operator import Operator
 from cluster.harness.record import MakeRecord, Record, is_ready, is_serving, is_standing, state
 from cluster.harness.service import Namespace, Service
@@ -89,6 +89,13 @@ def misbehave(service: Service, pod: Object, ways: str) -> None:
     service.namespace.kube.post_text(path, ways)
 
 
+def end_streams_of_draining(namespace: Namespace) -> set[str]:
+    """Let the streams end in the pods that have been told to drain, one after the other; returns these pods."""
+    told = {line["pod"] for line in namespace.logs.find("drain")}
+    namespace.hurry(told)
+    return told
+
+
 def test_old_pods_that_are_not_ready_but_generate_are_asked_and_waited_for(
     operator: Operator, namespace: Namespace, record: MakeRecord
 ) -> None:
@@ -96,15 +103,16 @@ def test_old_pods_that_are_not_ready_but_generate_are_asked_and_waited_for(
     service = Service(namespace, replicas=2).apply()
     service.wait_settled()
     old = names_of(service)
-    options = ("--total", "16")
-    load = Load(namespace, service.name, streams=16, seconds="30-40", options=options).start().wait_running()
+    load = lasting(namespace, service.name, 16, service.pods()).start().wait_running()
     watched = record(service.labels)
     for pod in service.pods():
         misbehave(service, pod, "never-ready")
     eventually("no pod is Ready", lambda: not any(map(is_ready, service.pods())))
     service.apply(tag="v2")
-    service.wait_settled()
+    # Each has its streams until it has been told to drain.
+    eventually("all old pods drain", lambda: end_streams_of_draining(namespace) == set(old))
     result = load.wait_done()
+    service.wait_settled()
     watched.catch_up()
 
     result.assert_whole()
@@ -112,7 +120,7 @@ def test_old_pods_that_are_not_ready_but_generate_are_asked_and_waited_for(
     assert set(watched.drained_pods()) == set(old)
     rows = {row["pod"]: (row["outcome"], row["cut"]) for row in service.status["outcomes"]}
     assert rows == dict.fromkeys(old, (Outcome.DRAINED, 0))
-    assert sum(namespace.logs.drain_evidence(pod).held for pod in old) > 0
+    assert all(namespace.logs.drain_evidence(pod).held for pod in old)
     assert namespace.logs.interrupted() == []
     assert {state(event.object) for event in watched.removals()} == {names.DRAINED}
     most, moment = watched.most(is_standing)
@@ -143,27 +151,22 @@ def test_a_pod_that_is_lost_in_the_middle_of_its_drain_is_said_to_be_lost(
     service = Service(namespace, replicas=2).apply()
     service.wait_settled()
     pods = {pod["metadata"]["name"]: pod for pod in service.pods()}
-    options = ("--total", "5")
-    loads = {
-        name: Load(
-            namespace, service.name, streams=5, seconds="25", options=options, pod_ips=(pod["status"]["podIP"],)
-        ).start()
-        for name, pod in pods.items()
-    }
+    loads = {name: lasting(namespace, service.name, 5, [pod]).start() for name, pod in pods.items()}
     for load in loads.values():
-        load.wait_running(5)
+        load.wait_running()
     watched = record(service.labels)
     service.apply(tag="v2")
     (lost,) = eventually("a pod drains", lambda: namespace.logs.find("drain"))[:1]
     name = lost["pod"]
     happens(pods[name], service)  # type: ignore[operator]
+    lost_streams = loads[name].wait_done().summary
+    (kept,) = set(pods) - {name}
+    eventually("the other one drains", lambda: namespace.logs.find("drain", pod=kept))
+    loads[kept].finish().assert_whole()
     service.wait_settled()
-    results = {pod: load.wait_done() for pod, load in loads.items()}
     watched.catch_up()
 
-    (kept,) = set(pods) - {name}
-    results[kept].assert_whole()
-    assert results[name].summary["cut"] == 5, results[name].summary
+    assert lost_streams["cut"] == 5, lost_streams
     rows = {row["pod"]: row for row in service.status["outcomes"]}
     # Of a pod that vanishes the ReplicaSet knows no more than its count: it made another of the old revision.
     replaced = rows.keys() - set(pods)

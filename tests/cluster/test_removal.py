@@ -18,7 +18,7 @@ from cluster.harness.kube import (
     Object,
     eventually,
 )
-from cluster.harness.load import Load
+from cluster.harness.load import Load, lasting
 from cluster.harness.operator import Operator
 from cluster.harness.record import MakeRecord
 from cluster.harness.service import Namespace, Service
@@ -42,12 +42,16 @@ def without(operator: Operator, gone: bool) -> Iterator[None]:
 
 
 def loaded(service: Service) -> Load:
-    """45 streams over all pods, all begun before anything is removed: later there is nothing to connect to.
+    """45 streams over all pods, all begun before anything is removed: later there is nothing to connect to."""
+    load = lasting(service.namespace, service.name, 45).start().wait_running()
+    service.wait_busy()
+    return load
 
-    So many and so long that each pod has some left when its deletion comes to it, on a busy machine too.
-    """
-    options = ("--total", "45")
-    return Load(service.namespace, service.name, streams=45, seconds="11-14", options=options).start().wait_running()
+
+def wait_stopped(namespace: Namespace, pods: int) -> None:
+    """Wait until the deletion of so many pods has come to their own processes, by preStop."""
+    logs = namespace.logs
+    eventually("preStop has called the pods", lambda: len({line["pod"] for line in logs.find("prestop")}) == pods)
 
 
 def left_over(kube: Kube, namespace: str, labels: str) -> list[str]:
@@ -76,10 +80,11 @@ def test_a_deleted_llmservice_takes_everything_with_it(
     with without(operator, gone):
         load = loaded(service)
         service.kubectl("delete", "llmservice", service.name)
+        wait_stopped(namespace, pods=3)
+        load.finish().assert_whole()
         eventually("its children go", lambda: not left_over(namespace.kube, namespace.name, service.labels))
         assert namespace.kube.items(LLMSERVICES.format(namespace.name)) == []
     watched.catch_up()
-    load.wait_done().assert_whole()
     assert_ended_by_themselves(namespace, pods=3)
     assert watched.creations() == []
     assert namespace.events("FailedPreStopHook") == []
@@ -91,9 +96,9 @@ def test_a_deleted_namespace_goes_to_the_end(
 ) -> None:
     """Also when the operator was removed first: meanwhile its pods are untouched, and no finalizer waits for it."""
     kube = namespace.kube
-    service = Service(
-        namespace, drain={"grace": {"initialSeconds": 15, "teardownSeconds": 2, "safetySeconds": 2}}
-    ).apply()
+    # A namespace looks again only after half the longest grace period in it: for service and client a shorter one.
+    grace = {"initialSeconds": 35, "teardownSeconds": 2, "safetySeconds": 2}
+    service = Service(namespace, drain={"grace": grace}).apply()
     service.wait_settled()
     watched, asked = record(service.labels), service.generations()
     load = loaded(service)
@@ -104,17 +109,17 @@ def test_a_deleted_namespace_goes_to_the_end(
             watched.catch_up()
             assert watched.events("Pod") == []
             assert service.generations() == asked
-            load.wait_done()
+            load.finish()
             load = loaded(service)
         assert not [path for path in ALL for item in kube.items(path.format(namespace.name)) if finalizers(item)]
-        # A namespace looks again only after half the longest grace period in it, and the client's own is very long.
-        kube.must("-n", namespace.name, "delete", "pod", load.name, "--grace-period=20", "--wait=false")
-        kube.must("delete", "namespace", namespace.name)
-        assert kube.get(f"api/v1/namespaces/{namespace.name}") is None
+        kube.must("-n", namespace.name, "delete", "pod", load.name, "--grace-period=40", "--wait=false")
+        kube.must("delete", "namespace", namespace.name, "--wait=false")
+        wait_stopped(namespace, pods=3)
+        load.finish().assert_whole()
+        eventually("the namespace is gone", lambda: kube.get(f"api/v1/namespaces/{namespace.name}") is None)
     finally:
         if gone:
             operator.install()
-    load.result().assert_whole()
     assert_ended_by_themselves(namespace, pods=3)
 
 
@@ -129,11 +134,11 @@ def test_a_service_made_again_right_after_its_deletion_ends_ready(operator: Oper
     load = loaded(service)
     service.kubectl("delete", "llmservice", service.name)
     service.apply()
-    terminating = [pod for pod in service.pods() if pod["metadata"]["uid"] in old]
+    assert old & {pod["metadata"]["uid"] for pod in service.pods()}, "the old pods were gone: the run shows nothing"
+    wait_stopped(namespace, pods=2)
+    load.finish().assert_whole()
     service.wait_settled()
-    load.wait_done().assert_whole()
 
-    assert terminating, "the old pods were gone before the service was made again: the run shows nothing"
     # Their SIGTERM follows the end of the last stream, which is all that the client sees.
     eventually("the old pods are gone", lambda: len(service.pods()) == 2)
     assert_ended_by_themselves(namespace, pods=2)

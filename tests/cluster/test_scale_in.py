@@ -3,23 +3,14 @@
 import time
 from collections.abc import Callable
 
-from cluster.harness.kube import Object, eventually
-from cluster.harness.load import Load
+from cluster.harness.kube import eventually
+from cluster.harness.load import Load, lasting
 from cluster.harness.operator import Operator
 from cluster.harness.record import MakeRecord, Record, is_ready, is_serving, state
 from cluster.harness.service import Namespace, Service
 from tidegate.api import names
 from tidegate.api.conditions import Outcome
 from tidegate.core.state.view import FRESH_SECONDS
-
-
-def pinned(namespace: Namespace, service: Service, pod: Object, streams: int, seconds: str) -> Load:
-    """So many streams, each begun once, in this very pod."""
-    options = ("--total", str(streams))
-    load = Load(
-        namespace, service.name, streams=streams, seconds=seconds, options=options, pod_ips=(pod["status"]["podIP"],)
-    )
-    return load.start()
 
 
 def test_it_takes_the_idlest_pod_and_then_the_next(
@@ -33,16 +24,18 @@ def test_it_takes_the_idlest_pod_and_then_the_next(
     counts = dict(zip((pod["metadata"]["name"] for pod in pods), (4, 9, 1), strict=True))
     order = sorted(counts, key=lambda name: counts[name])
     by_name = {pod["metadata"]["name"]: pod for pod in pods}
-    # Each is taken with its streams in it, however slowly pods start and commands are typed.
-    seconds = dict(zip(order, ("25", "45", "45"), strict=True))
-    loads = [pinned(namespace, service, by_name[name], counts[name], seconds[name]) for name in order]
-    for name, load in zip(order, loads, strict=True):
-        load.wait_running(counts[name])
+    loads = [lasting(namespace, service.name, counts[name], [by_name[name]]).start() for name in order]
+    for load in loads:
+        load.wait_running()
     time.sleep(FRESH_SECONDS)
-    for replicas in (2, 1):
-        service.scale(replicas)
+    results = []
+    for taken, load in enumerate(loads[:2], start=1):
+        service.scale(3 - taken)
+        # With its streams in it, which end when it has been told to drain.
+        eventually("the next pod drains", lambda taken=taken: len(namespace.logs.find("drain")) >= taken)
+        results.append(load.finish())
         service.wait_settled()
-    results = [load.wait_done() for load in loads]
+    results.append(loads[2].finish())
     watched.catch_up()
 
     assert watched.drained_pods() == order[:2], (counts, order)
@@ -74,15 +67,15 @@ def told(service: Service, watched: Record) -> bool:
 def test_cancelled_before_it_is_over_the_pod_serves_again(
     operator: Operator, namespace: Namespace, record: MakeRecord
 ) -> None:
-    """2 -> 1 -> 2, at once, when the pod is withdrawn, and when it drains: the streams in it outlast all of that."""
+    """2 -> 1 -> 2, at once, when the pod is withdrawn, and when it drains: with streams in it all the time."""
     service = Service(namespace, replicas=2).apply()
     service.wait_settled()
     before = {pod["metadata"]["name"] for pod in service.pods()}
     watched = record(service.labels)
-    loads = [pinned(namespace, service, pod, 3, "60") for pod in service.pods()]
+    loads = [lasting(namespace, service.name, 3, [pod]).start() for pod in service.pods()]
     busy = Load(namespace, service.name, streams=10, seconds="1-3").start().wait_running()
     for load in loads:
-        load.wait_running(3)
+        load.wait_running()
     for reached in (asked_for, withdrawn, told):
         service.scale(1)
         eventually(reached.__name__, lambda reached=reached: reached(service, watched))
@@ -91,7 +84,7 @@ def test_cancelled_before_it_is_over_the_pod_serves_again(
         eventually("both pods are routed to", lambda: watched.routed() == before)
     result = busy.stop()
     fresh = Load(namespace, service.name, streams=8, seconds="1", options=("--total", "24")).start().wait_done()
-    held = [load.wait_done() for load in loads]
+    held = [load.finish() for load in loads]
     watched.catch_up()
 
     for done in (result, fresh, *held):

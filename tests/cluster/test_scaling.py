@@ -4,7 +4,8 @@ import json
 
 from cluster.harness.audit import Audit
 from cluster.harness.evidence import assert_run_counts
-from cluster.harness.load import Load
+from cluster.harness.kube import eventually
+from cluster.harness.load import Load, lasting
 from cluster.harness.operator import Operator
 from cluster.harness.record import MakeRecord, Record, is_serving, is_standing, state
 from cluster.harness.service import Namespace, Service
@@ -55,17 +56,17 @@ def test_scaling_in_and_out_cuts_nothing(
 def test_scaling_to_zero_and_back_lets_every_stream_end(
     operator: Operator, namespace: Namespace, record: MakeRecord
 ) -> None:
-    """The streams are all begun before: to a service without pods there is nothing to connect to.
-
-    They outlive the withdrawal on a busy machine too, which takes a command and a question to every pod.
-    """
+    """The streams are all begun before: to a service without pods there is nothing to connect to."""
     service = Service(namespace).apply()
     service.wait_settled()
     watched = record(service.labels)
-    once = Load(namespace, service.name, streams=45, seconds="14-18", options=("--total", "45")).start().wait_running()
+    once = lasting(namespace, service.name, 45).start().wait_running()
+    service.wait_busy()
+    pods = [pod["metadata"]["name"] for pod in service.pods()]
     service.scale(0)
+    eventually("all have been withdrawn for a while", lambda: all(map(namespace.logs.has_held, pods)))
+    result = once.finish()
     service.wait_settled()
-    result = once.wait_done()
     watched.catch_up()
 
     result.assert_whole()

@@ -7,7 +7,7 @@ import pytest
 
 from cluster.harness.evidence import assert_run_counts
 from cluster.harness.kube import Object, eventually
-from cluster.harness.load import Load
+from cluster.harness.load import Load, lasting
 from cluster.harness.operator import Operator
 from cluster.harness.record import MakeRecord, Record, is_draining, is_serving, state
 from cluster.harness.service import Namespace, Service
@@ -16,16 +16,12 @@ from tidegate.api.conditions import Phase
 
 STREAMS = "4-8"
 """So long that of the few that a pod holds when it is withdrawn one all but surely outlives it by two seconds."""
-ANCHOR_SECONDS = "40"
-"""So long that a drain is still under way when the next command has been typed, on a busy machine too."""
 
 
 def anchored(service: Service) -> Load:
-    """Streams in every pod, all begun now, that no drain ends before."""
-    streams = 6 * len(pods_of(service))
-    options = ("--total", str(streams))
-    load = Load(service.namespace, service.name, streams=streams, seconds=ANCHOR_SECONDS, rate=2, options=options)
-    return load.start().wait_running()
+    """Streams in every pod, all begun now: until they are told to finish no drain ends."""
+    pods = [pod for pod in service.pods() if is_serving(pod)]
+    return lasting(service.namespace, service.name, 6 * len(pods), pods).start().wait_running()
 
 
 def draining_pod(service: Service) -> str:
@@ -67,6 +63,7 @@ def test_back_and_forth_and_on_to_a_third_revision(
     assert middle
     eventually("the middle revision has streams", lambda: all(namespace.logs.running(pod) >= 5 for pod in middle))
     service.apply(rollout={"restartedAt": "2026-11-29T20:00:00Z"})
+    anchors.finish().assert_whole()
     service.wait_settled()
     assert_middle_drained(service, watched, old, middle)
 
@@ -75,7 +72,6 @@ def test_back_and_forth_and_on_to_a_third_revision(
     service.apply(tag="v1", rollout={})
     service.wait_settled()
     load.stop().assert_whole()
-    anchors.wait_done().assert_whole()
     watched.catch_up()
     # The first revision's own Deployment, from 0: no other one was made for what is the same.
     assert {name: uid for name, (uid, _) in deployments(service).items()} == {n: uid for n, (uid, _) in before.items()}
@@ -141,6 +137,7 @@ def test_paused_and_with_other_numbers_in_the_middle(
     service.apply(tag="v2")
     pod = draining_pod(service)
     service.apply(rollout={"paused": True})
+    first.finish().assert_whole()
     assert_paused(service, whole, pod)
     service.scale(4)
     eventually("a pod more of the new revision serves", lambda: service.status.get("updated") == 2)
@@ -154,6 +151,7 @@ def test_paused_and_with_other_numbers_in_the_middle(
     eventually("two drain at once", lambda: sum(map(is_draining, service.pods())) == 2)
     service.apply(drain={"budgetSeconds": 500})
     moved = eventually("deadlines of running drains move", lambda: moved_deadlines(two_slots))
+    anchors.finish().assert_whole()
     two_slots.catch_up()
     two_slots.assert_bounds(serving=4, standing=6)
 
@@ -161,8 +159,6 @@ def test_paused_and_with_other_numbers_in_the_middle(
     service.apply(replicas=2, rollout={"maxSurge": 2, "maxUnavailable": 1})
     service.wait_settled()
     load.stop().assert_whole()
-    for anchor in (first, anchors):
-        anchor.wait_done().assert_whole()
     for watched in (whole, two_slots, smaller):
         watched.catch_up()
     smaller.assert_bounds(serving=1, standing=6)

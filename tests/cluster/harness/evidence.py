@@ -1,6 +1,7 @@
 """What the service's own processes wrote down about their streams, one JSON line an event."""
 
 import json
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,6 +58,14 @@ class PodLogs:
         held = set(withdrawn["streams"])
         ends = [line["at"] for line in lines if line["event"] == "stream-end" and line["id"] in held]
         return DrainEvidence(pod, len(held), max(ends, default=withdrawn["withdrawnAt"]) - withdrawn["withdrawnAt"])
+
+    def has_held(self, pod: str) -> bool:
+        """The pod was withdrawn with streams in it, and so long ago that they count as `DrainEvidence` if they end now.
+
+        The pods' clock is that of this machine.
+        """
+        withdrawn = next((line for line in self.of(pod) if line["event"] == "withdrawn"), None)
+        return withdrawn is not None and time.time() - withdrawn["withdrawnAt"] > LEAST_SECONDS
 
     def interrupted(self) -> list[Line]:
         """Every sign that a process was stopped with work in it, or that a stream did not end by itself.

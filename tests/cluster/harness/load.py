@@ -2,6 +2,7 @@
 
 import json
 import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -67,7 +68,7 @@ class Load:
             "name": "load",
             "imagePullPolicy": "IfNotPresent",
             # Most of the machine's work is here; a starved client holds fewer streams than it was told to.
-            "resources": {"requests": {"cpu": "400m"}},
+            "resources": {"requests": {"cpu": "100m"}},
             "volumeMounts": [{"name": "logs", "mountPath": LOGS}],
         } | self.container(urls, f"{LOGS}/clients/{self.name}.jsonl")
         spec = {
@@ -98,6 +99,17 @@ class Load:
         eventually("the load ends", lambda: self._phase() in ("Succeeded", "Failed"))
         return self.result()
 
+    def finish(self) -> LoadResult:
+        """Of `lasting` streams: let each end whole and now, and return what there was. The test has seen enough."""
+
+        def ended() -> bool:
+            # Again and again: a stream that the client has counted may reach its pod after the first word.
+            self.namespace.hurry(self._pods())
+            return self._phase() not in ("Pending", "Running")
+
+        eventually("the load ends when told to", ended)
+        return self.result()
+
     def stop(self) -> LoadResult:
         """Start nothing more, let every running stream end, and return what there was."""
         path = f"{PODS.format(self.namespace.name)}/{self.name}"
@@ -113,6 +125,12 @@ class Load:
         assert summary, f"load {self.name} ended without a summary; its last lines: {lines[-3:]}"
         return LoadResult(summary, [line for line in lines if "result" in line])
 
+    def _pods(self) -> list[str]:
+        """Names of the pods that may hold a stream of it."""
+        pods = self.namespace.pods(labelSelector="app=chat")
+        wanted = [pod for pod in pods if not self.pod_ips or pod["status"].get("podIP") in self.pod_ips]
+        return [str(pod["metadata"]["name"]) for pod in wanted]
+
     def _phase(self) -> str:
         pod: Object = self.namespace.kube.get(f"{PODS.format(self.namespace.name)}/{self.name}") or {}
         return str(pod.get("status", {}).get("phase", "Gone"))
@@ -124,3 +142,12 @@ class Load:
         path = self.namespace.directory / "clients" / f"{self.name}.jsonl"
         text = path.read_text() if path.exists() else ""
         return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def lasting(namespace: Namespace, service: str, streams: int, pods: Iterable[Object] = ()) -> Load:
+    """So many streams, each begun once, that last until `finish`: nothing that a test does meanwhile has to be quick.
+
+    With `pods` they go to these in turn.
+    """
+    ips, options = tuple(str(pod["status"]["podIP"]) for pod in pods), ("--total", str(streams))
+    return Load(namespace, service, streams=streams, seconds="1200", rate=0.5, options=options, pod_ips=ips)

@@ -1,7 +1,7 @@
 """Services to try: the streaming test application under Tidegate, and the same image under a plain Deployment."""
 
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,11 +14,11 @@ from .kube import DEPLOYMENTS, EVENTS, LLMSERVICES, PODS, SERVICES, Kube, Object
 IMAGE = "tidegate-testapp"
 PORTS = [{"name": "http", "containerPort": 8000}, {"name": "admin", "containerPort": 9901}]
 LOGS = "/logs"
+CPU = "25m"
+"""Of a serving pod. So little that the pods of all stories that run side by side find room on the nodes."""
 
 
-def pod_template(
-    namespace_logs: str, tag: str, env: dict[str, str], labels: dict[str, str], cpu: str = "100m"
-) -> Object:
+def pod_template(namespace_logs: str, tag: str, env: dict[str, str], labels: dict[str, str], cpu: str = CPU) -> Object:
     """The test application with its log on the node, where it outlives the pod."""
     values = {"VERSION": tag, "LOG_DIR": f"{LOGS}/pods"} | env
     return {
@@ -64,6 +64,12 @@ class Namespace:
     def events(self, reason: str) -> list[Object]:
         return self.kube.items(EVENTS.format(self.name), fieldSelector=f"reason={reason}")
 
+    def hurry(self, pods: Iterable[str]) -> None:
+        """Let the streams that run in these pods send the rest of their tokens at once."""
+        for pod in pods:
+            # A pod that has ended meanwhile refuses, and has no streams.
+            self.kube.call("POST", f"{PODS.format(self.name)}/{pod}:8000/proxy/hurry")
+
     def cluster_ip(self, service: str) -> str:
         def address() -> str:
             found = self.kube.get(f"{SERVICES.format(self.name)}/{service}")
@@ -90,7 +96,7 @@ class Service:
     image: str | None = None
     pod: Object = field(default_factory=dict)
     limits: Object = field(default_factory=dict)
-    cpu: str = "100m"
+    cpu: str = CPU
 
     @property
     def labels(self) -> str:
