@@ -31,7 +31,7 @@ class UnwatchedService(EngineService):
     def manifest(self) -> Object:
         manifest = EngineService.manifest(self)
         del manifest["spec"]["template"]["spec"]["containers"][0]["livenessProbe"]
-        resources = {"requests": {"cpu": "200m", "memory": "64Mi"}}
+        resources = {"requests": {"cpu": "50m", "memory": "64Mi"}}
         manifest["spec"]["gateway"] = {"resources": resources, "timeouts": {"connectSeconds": 30}}
         return manifest
 
@@ -50,7 +50,7 @@ def test_hundreds_of_streams_beside_unruly_clients_come_whole_through_a_rollout(
     operator: Operator, namespace: Namespace, record: MakeRecord
 ) -> None:
     service = UnwatchedService(
-        namespace, replicas=REPLICAS, cpu="200m", rollout={"maxSurge": 2}, drain={"propagationSeconds": 3}
+        namespace, replicas=REPLICAS, cpu="50m", rollout={"maxSurge": 2}, drain={"propagationSeconds": 3}
     )
     service.apply()
     service.wait_reached()
@@ -93,7 +93,7 @@ def assert_left_alone_by_those_that_left(namespace: Namespace, left: set[str]) -
 def test_a_websocket_holds_its_pod_until_the_deadline_and_is_then_closed_with_a_frame(
     operator: Operator, namespace: Namespace, record: MakeRecord
 ) -> None:
-    service = UnwatchedService(namespace, replicas=2, cpu="200m", drain=LATE | {"budgetSeconds": 60})
+    service = UnwatchedService(namespace, replicas=2, cpu="50m", drain=LATE | {"budgetSeconds": 60})
     service.apply()
     service.wait_reached()
     watched = record(service.labels)

@@ -31,7 +31,7 @@ class EngineService(Service):
             "env": [{"name": "TMPDIR", "value": SCRATCH}],
             "ports": [{"name": "http", "containerPort": 8080}],
             # Held back, so that an answer takes seconds, and one engine does not take the machine from the others.
-            "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"cpu": "250m"}},
+            "resources": {"requests": {"cpu": "25m", "memory": "128Mi"}, "limits": {"cpu": "250m"}},
             "volumeMounts": [{"name": "scratch", "mountPath": SCRATCH}],
         }
         spec["template"] = {
