@@ -16,6 +16,9 @@ from pathlib import Path
 from .errors import ClusterError
 
 COMPONENTS = "components"
+WEIGHTS = {"cpu.shares": 16 * 1024, "cpu.weight": 16 * 100}
+"""Sixteen times the default of version 1 and of version 2: on a busy machine the pods of a whole cluster would else get
+no more than any one process beside them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,9 @@ class ClusterCgroups:
                     # An empty cpuset of version 1 takes no process in.
                     for name in ("cpuset.cpus", "cpuset.mems"):
                         (directory / name).write_text((directory.parent / name).read_text())
+            for name, weight in WEIGHTS.items():
+                if (top / name).exists():
+                    (top / name).write_text(str(weight))
             if self.unified:
                 _enable_controllers(top)
 

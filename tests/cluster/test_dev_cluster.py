@@ -249,6 +249,8 @@ def test_what_runs_in_our_cgroups_ends_and_nothing_else(
         recorder.start("parent", ["sh", "-c", "sleep 600 & exec sleep 600"])
         until(lambda: len(ours.members()) == 2, "the two processes never entered the cgroup")
         mine = ours.members()
+        weighed = [(tree.root / ours.name / name, weight) for tree in trees for name, weight in cgroups.WEIGHTS.items()]
+        assert all(int(path.read_text()) == weight for path, weight in weighed if path.exists())
     finally:
         ours.kill()
         ours.remove()
