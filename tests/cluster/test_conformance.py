@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.harness.kube import CHECKOUT, Kube
+from cluster.harness.kube import Kube
 from cluster.harness.kubernetes import RealKubernetes
 from cluster.test_crd import await_schema
 from conformance.rows import Row
@@ -24,8 +24,7 @@ def verdicts(
     request: pytest.FixtureRequest, kube: Kube, policed_namespace: str
 ) -> Iterator[dict[str, BaseException | None]]:
     """What became of each row that is asked for."""
-    kube.must("apply", "--server-side", "--force-conflicts", "-k", str(CHECKOUT / "crds"))
-    kube.must("wait", "--for=condition=Established", "crd/llmservices.tidegate.dev", "--timeout=120s")
+    kube.install_crd()
     await_schema(kube)
     asked = [
         item.callspec.params["entry"]

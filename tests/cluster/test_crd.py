@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cluster.harness.kube import CHECKOUT, PATIENCE_SECONDS, Kube, Object, eventually
+from cluster.harness.kube import CHECKOUT, CRD, Kube, Object, eventually
 from refusal_table import REFUSALS, SPEC, Refusal, edited, manifest
 from tidegate.api.conditions import (
     ConditionStatus,
@@ -43,8 +43,7 @@ from tidegate.api.status import (
 from tidegate.core.planner import revision
 from tidegate.core.state.snapshot import Deployment
 
-CRD = CHECKOUT / "crds" / "tidegate.dev_llmservices.yaml"
-NAME = "llmservices.tidegate.dev"
+SHIPPED = CHECKOUT / "crds" / "tidegate.dev_llmservices.yaml"
 
 
 def documents(objects: Sequence[Object]) -> str:
@@ -86,8 +85,7 @@ class Space:
 @pytest.fixture(scope="module")
 def space(kube: Kube) -> Iterator[Space]:
     """A namespace of our own, in a cluster that has the CustomResourceDefinition of this checkout."""
-    kube.must("apply", "--server-side", "--force-conflicts", "-f", str(CRD))
-    kube.must("wait", f"crd/{NAME}", "--for=condition=Established", f"--timeout={PATIENCE_SECONDS:.0f}s")
+    kube.install_crd()
     name = f"crd-{secrets.token_hex(4)}"
     await_schema(kube)
     kube.must("create", "namespace", name)
@@ -99,7 +97,7 @@ def space(kube: Kube) -> Iterator[Space]:
 
 def await_schema(kube: Kube) -> None:
     """The API server takes up a changed schema a moment after it has stored it, and publishes it last."""
-    version = yaml.safe_load(CRD.read_text())["spec"]["versions"][0]
+    version = yaml.safe_load(SHIPPED.read_text())["spec"]["versions"][0]
     wanted = version["schema"]["openAPIV3Schema"]["properties"]
 
     def is_published() -> bool:
@@ -187,7 +185,7 @@ def test_a_field_that_is_misspelt_or_of_a_later_version_is_refused_by_name(space
 
 
 def test_the_api_server_finds_nothing_wrong_with_the_definition(space: Space):
-    crd = space.read("get", "crd", NAME)
+    crd = space.read("get", "crd", CRD)
     conditions = {condition["type"]: condition["status"] for condition in crd["status"]["conditions"]}
     assert conditions == {"NamesAccepted": "True", "Established": "True"}
 

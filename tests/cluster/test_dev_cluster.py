@@ -18,7 +18,7 @@ import pytest
 from dev.devcluster import cgroups, processes
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-PATIENCE_SECONDS = 240  # until a step must have happened; a bound for a hung machine, no claim about speed
+PATIENCE_SECONDS = 600  # until a step must have happened; a bound for a hung machine, no claim about speed
 FIXED_PATHS = ("/var/lib/kubelet", "/var/lib/cni", "/var/log/containers", "/run/containerd", "/opt/containerd")
 
 pytestmark = pytest.mark.needs_root

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cluster.harness.audit import OPERATOR, Audit
-from cluster.harness.kube import CONFIGMAPS, Object, eventually
+from cluster.harness.kube import CONFIGMAPS, PATIENCE_SECONDS, Object, eventually
 from cluster.harness.load import Load
 from cluster.harness.operator import Operator
 from cluster.harness.record import MakeRecord, state
@@ -134,7 +134,7 @@ def test_no_death_of_the_operator_loses_or_doubles_a_sample(
     ]
     killed = kill_at(operator, service, moments)
     service.apply(tag="v2")
-    struck = killed.result(300)
+    struck = killed.result(PATIENCE_SECONDS)
     service.wait_settled()
     load.stop().assert_whole()
     watched.catch_up()

@@ -16,12 +16,13 @@ from typing import Any, TypeVar
 import httpx
 
 CHECKOUT = Path(__file__).resolve().parents[3]
-PATIENCE_SECONDS = 300.0
+PATIENCE_SECONDS = 600.0
 """Until something must have happened: a bound for a hung cluster, no claim about speed."""
 POLL_SECONDS = 0.3
 Object = dict[str, Any]
 T = TypeVar("T")
 
+CRD = "llmservices.tidegate.dev"
 NODES = "api/v1/nodes"
 PODS = "api/v1/namespaces/{}/pods"
 EVENTS = "api/v1/namespaces/{}/events"
@@ -83,7 +84,7 @@ class Kube:
         eventually("kubectl proxy", lambda: self._proxy.poll() is not None or Path(socket).exists())
         assert self._proxy.poll() is None, "kubectl proxy ended: is there a cluster? dev/cluster up"
         transport = httpx.HTTPTransport(uds=socket, retries=2)
-        self._http = httpx.Client(transport=transport, base_url="http://localhost", timeout=60)
+        self._http = httpx.Client(transport=transport, base_url="http://localhost", timeout=PATIENCE_SECONDS)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -109,6 +110,11 @@ class Kube:
         """As a user does from a file, taking over what `kubectl scale` or `set image` wrote before."""
         text = "\n---\n".join(json.dumps(item) for item in objects)
         self.must("-n", namespace, "apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
+
+    def install_crd(self) -> None:
+        """The CustomResourceDefinition of this checkout; the API server may take it up a moment later."""
+        self.must("apply", "--server-side", "--force-conflicts", "-k", str(CHECKOUT / "crds"))
+        self.must("wait", "--for=condition=Established", f"crd/{CRD}", f"--timeout={PATIENCE_SECONDS:.0f}s")
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None, **params: str) -> httpx.Response:
         """One request; the caller looks at the answer. PATCH merges."""

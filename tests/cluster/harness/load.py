@@ -56,7 +56,7 @@ class Load:
         arguments = [
             *(f"--url={url}" for url in urls),
             *("--streams", str(self.streams), "--seconds", self.seconds, "--rate", str(self.rate)),
-            *("--progress", "1", "--out", out, *(() if self.pod_ips else ("--patience", "60")), *self.options),
+            *("--progress", "1", "--out", out, *(() if self.pod_ips else ("--patience", "300")), *self.options),
         ]
         return {"image": f"{IMAGE}:v1", "command": ["python", "-m", "apps.load", *arguments]}
 

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 
 from .audit import OPERATOR, Audit
 from .inside import processes
-from .kube import CHECKOUT, PODS, Kube, Object, eventually
+from .kube import CHECKOUT, PATIENCE_SECONDS, PODS, Kube, Object, eventually
 
 NAMESPACE, NAME = "tidegate-system", "tidegate-operator"
 SELECTOR = f"app.kubernetes.io/name={NAME}"
-INSTALLED = ("crds", "manifests/cluster", "manifests/operator")
+INSTALLED = ("manifests/cluster", "manifests/operator")
 FORBIDDEN = re.compile(r"(?i)\bforbidden\b|HTTP 403")
 DYING = "because it is being terminated"
 """What a dying namespace refuses it refuses to everyone, whatever their role."""
@@ -30,16 +30,16 @@ class Operator:
     def install(self) -> None:
         """CRD, policies, role and Deployment; a Deployment that is there gets a fresh pod, as its tag may be new."""
         before = self._pods()
+        self._kube.install_crd()
         for directory in INSTALLED:
             self._kube.must("apply", "--server-side", "--force-conflicts", "-k", str(CHECKOUT / directory))
-        self._kube.must("wait", "--for=condition=Established", "crd/llmservices.tidegate.dev", "--timeout=120s")
         if before:
             self._kube.must("-n", NAMESPACE, "delete", "pod", "-l", SELECTOR, "--wait=true")
         self.wait_running()
 
     def uninstall(self) -> None:
         """Remove the operator alone; CRD and policies stay, as docs tell users."""
-        self._kube.must("delete", "-k", str(CHECKOUT / INSTALLED[-1]), "--timeout=120s")
+        self._kube.must("delete", "-k", str(CHECKOUT / INSTALLED[-1]), f"--timeout={PATIENCE_SECONDS:.0f}s")
 
     def wait_running(self) -> Object:
         """The pod, once it runs and has said that it has seen the cluster."""

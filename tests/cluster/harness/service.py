@@ -9,7 +9,7 @@ from tidegate.api import names
 from tidegate.api.conditions import ConditionType, Reason
 
 from .evidence import PodLogs
-from .kube import DEPLOYMENTS, EVENTS, LLMSERVICES, PODS, SERVICES, Kube, Object, eventually
+from .kube import DEPLOYMENTS, EVENTS, LLMSERVICES, PATIENCE_SECONDS, PODS, SERVICES, Kube, Object, eventually
 
 IMAGE = "tidegate-testapp"
 PORTS = [{"name": "http", "containerPort": 8000}, {"name": "admin", "containerPort": 9901}]
@@ -242,7 +242,7 @@ class PlainDeployment:
         return self
 
     def wait_settled(self) -> None:
-        timeout = "--timeout=300s"
+        timeout = f"--timeout={PATIENCE_SECONDS:.0f}s"
         self.namespace.kube.must("-n", self.namespace.name, "rollout", "status", f"deployment/{self.name}", timeout)
 
 
