@@ -20,7 +20,7 @@ LONG_IMAGES := $(IMAGES); dev/image engine
 # The tests on the cluster that is up, in the three parts of tests/cluster/conftest.py; $(1) selects tests.
 # What fails in one part does not hide what the next would have shown.
 CLUSTER_TESTS = failed=; \
-	for part in "without-operator --numprocesses 4 --dist loadfile" "side-by-side --numprocesses $(WORKERS) --dist worksteal" alone; do \
+	for part in "without-operator --numprocesses 4 --dist loadfile" "side-by-side --numprocesses $(WORKERS) --dist load --maxschedchunk 1" alone; do \
 	dev/cluster exec $(PYTEST) tests/cluster $(1) --durations 40 --part $$part || failed="$$failed $${part%% *}"; \
 	done; test -z "$$failed" || { echo "failed parts of tests/cluster:$$failed" >&2; exit 1; }
 # Stories that run side by side; they sleep most of the time.

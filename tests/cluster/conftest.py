@@ -41,16 +41,16 @@ def operator(kube: Kube, tmp_path_factory: pytest.TempPathFactory) -> Iterator[O
 
     Workers of pytest-xdist share it: the first installs it, and none removes it, since others may still need it.
     """
-    found, shared = Operator(kube), "PYTEST_XDIST_WORKER" in os.environ
-    if shared:
-        with once_per_run(tmp_path_factory.getbasetemp().parent / "operator") as first:
+    found, run = Operator(kube), os.environ.get("PYTEST_XDIST_TESTRUNUID")
+    if run:
+        with once_per_run(tmp_path_factory.getbasetemp().parent / f"operator-{run}") as first:
             if first:
                 found.install()
     else:
         found.install()
     yield found
     refused = found.refused_calls()
-    if not shared and not os.environ.get("KEEP"):
+    if not run and not os.environ.get("KEEP"):
         found.uninstall()
     assert not refused, "the operator's role is too small:\n" + "\n".join(refused)
 
@@ -150,6 +150,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "alone: stops the operator or judges by the whole cluster; nothing runs beside")
+    config.addinivalue_line("markers", "begins_first: takes minutes; the others find their place beside it")
 
 
 def part_of(item: pytest.Item) -> str:
@@ -160,7 +161,7 @@ def part_of(item: pytest.Item) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: PARTS.index(part_of(item)))
+    items.sort(key=lambda item: (PARTS.index(part_of(item)), item.get_closest_marker("begins_first") is None))
     if wanted := config.getoption("part", None):
         others = [item for item in items if part_of(item) != wanted]
         config.hook.pytest_deselected(items=others)

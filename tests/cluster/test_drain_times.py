@@ -43,6 +43,7 @@ def graces(service: Service, tag: str) -> set[int]:
     return {int(spec["terminationGracePeriodSeconds"]) for spec in specs}
 
 
+@pytest.mark.begins_first
 def test_a_cut_drain_raises_the_term_and_the_next_revision_carries_it(
     operator: Operator, namespace: Namespace, record: MakeRecord
 ) -> None:

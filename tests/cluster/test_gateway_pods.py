@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
+import pytest
 
 from cluster.harness.evidence import LEAST_STREAMS
 from cluster.harness.kube import PODS, Object, eventually
@@ -80,6 +81,7 @@ def held_at_withdrawal(namespace: Namespace, watched: Record) -> dict[str, int]:
     return held
 
 
+@pytest.mark.begins_first
 def test_a_service_moves_behind_the_gateway_rolls_and_shrinks_without_a_cut(
     operator: Operator, namespace: Namespace, record: MakeRecord
 ) -> None:

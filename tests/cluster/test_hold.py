@@ -3,6 +3,8 @@
 import re
 import shlex
 
+import pytest
+
 from cluster.harness.evidence import Line
 from cluster.harness.kube import Object, eventually
 from cluster.harness.load import Load, LoadResult, lasting
@@ -19,6 +21,7 @@ NOT_YET = {"minReadySeconds": 1000}
 WAYS = ("raised", "let-go", "rolled-back", "broken-glass")
 
 
+@pytest.mark.begins_first
 def test_a_held_pod_stops_the_rollout_until_one_of_the_ways_out_is_taken(
     operator: Operator, namespace: Namespace, record: MakeRecord
 ) -> None:

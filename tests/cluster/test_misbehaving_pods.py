@@ -4,6 +4,8 @@ import json
 import re
 from dataclasses import dataclass
 
+import pytest
+
 from cluster.harness import inside
 from cluster.harness.audit import Audit
 from cluster.harness.evidence import Line
@@ -56,6 +58,7 @@ def misbehave(namespace: Namespace, pod: str, ways: str) -> None:
     namespace.kube.post_text(f"{PODS.format(namespace.name)}/{pod}:9901/proxy/misbehave", ways)
 
 
+@pytest.mark.begins_first
 def test_a_pod_that_misbehaves_holds_its_drain_until_the_budget_is_spent_and_not_longer(
     operator: Operator, namespace: Namespace, record: MakeRecord, audit: Audit
 ) -> None:

@@ -29,6 +29,7 @@ def assert_only_drained_pods_went(namespace: Namespace, record: Record, audit: A
     assert namespace.events("FailedPreStopHook") == []
 
 
+@pytest.mark.begins_first
 @pytest.mark.parametrize("seconds", LENGTHS)
 def test_three_rollouts_in_a_row_lose_no_token(
     operator: Operator, namespace: Namespace, record: MakeRecord, audit: Audit, seconds: str

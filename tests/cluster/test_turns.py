@@ -40,6 +40,7 @@ def pods_of(service: Service) -> set[str]:
     return {pod["metadata"]["name"] for pod in service.pods() if is_serving(pod)}
 
 
+@pytest.mark.begins_first
 def test_back_and_forth_and_on_to_a_third_revision(
     operator: Operator, namespace: Namespace, record: MakeRecord
 ) -> None:
