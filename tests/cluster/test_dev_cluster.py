@@ -244,9 +244,9 @@ def test_what_runs_in_our_cgroups_ends_and_nothing_else(
     ours = cgroups.ClusterCgroups(f"tidegate-t-{secrets.token_hex(4)}", trees)
     try:
         ours.create(["node-1"])
-        recorder = processes.Recorder(tmp_path, tmp_path, ours.procs)
+        launcher = processes.Launcher(tmp_path, tmp_path, ours.procs)
         # Like a shim: its parent is gone, its command line says nothing of us.
-        recorder.start("parent", ["sh", "-c", "sleep 600 & exec sleep 600"])
+        launcher.start("parent", ["sh", "-c", "sleep 600 & exec sleep 600"])
         until(lambda: len(ours.members()) == 2, "the two processes never entered the cgroup")
         mine = ours.members()
         weighed = [(tree.root / ours.name / name, weight) for tree in trees for name, weight in cgroups.WEIGHTS.items()]
