@@ -2,17 +2,16 @@
 
 import hashlib
 import json
-import math
 from dataclasses import dataclass
 from typing import Any, Final
 
 from tidegate.api import names
-from tidegate.api.probes import Probe
 from tidegate.api.resource import DisruptionMode, LLMServiceSpec
 from tidegate.core.drain_time.grace import GracePeriod
 
 from . import foreign, sidecar
 from .engines import PRESETS
+from .probes import probes
 from .validation import REQUEST_PORT, contract_port, has_gateway, port_number, serving_container, target_port
 
 NO_DEADLINE: Final = 2147483647
@@ -32,6 +31,7 @@ class Owner:
 
     @property
     def reference(self) -> dict[str, Any]:
+        """As an owner reference: the controller."""
         # blockOwnerDeletion false: setting it needs update on llmservices/finalizers, and nothing has to block.
         return {
             "apiVersion": names.API_VERSION,
@@ -44,9 +44,11 @@ class Owner:
 
     @property
     def labels(self) -> dict[str, str]:
+        """Of every child."""
         return {names.SERVICE: self.name, names.MANAGED_BY: names.MANAGER}
 
     def metadata(self, name: str, **more: Any) -> dict[str, Any]:
+        """Of a child with this name; `more` are further fields, labels come on top of those of every child."""
         labels = self.labels | more.pop("labels", {})
         return {
             "name": name,
@@ -58,10 +60,12 @@ class Owner:
 
 
 def service_name(owner: Owner, spec: LLMServiceSpec) -> str:
+    """Name of the Service."""
     return spec.service.name or owner.name
 
 
 def secret_name(service: str) -> str:
+    """Name of the Secret with the drain keys."""
     return f"{service}-drain"
 
 
@@ -113,6 +117,7 @@ class Revision:
 
 
 def deployment_name(owner: Owner, revision: str) -> str:
+    """Name of the Deployment of the revision with this hash."""
     return f"{owner.name}-{revision}"
 
 
@@ -148,6 +153,7 @@ def digest(owner: Owner, spec: LLMServiceSpec, revision: str, gateway_image: str
 
 
 def replica_annotations(replicas: int, released: frozenset[str]) -> dict[str, str]:
+    """What has to be written together with spec.replicas: the same number, and the drained pods it was lowered for."""
     return {names.REPLICAS: str(replicas), names.RELEASED: ",".join(sorted(released))}
 
 
@@ -198,12 +204,8 @@ def pod_template(owner: Owner, spec: LLMServiceSpec, revision: Revision) -> dict
         lifecycle = container.setdefault("lifecycle", {})
         # One without a hook gets SIGTERM at once, while the others still stream.
         lifecycle.setdefault("preStop", hook if container["name"] == serving["name"] else others)
-        if container["name"] != serving["name"]:
-            continue
-        if has_gateway(spec):
-            _put_behind(container, spec, target_port(spec, serving))
-        else:
-            _complete(container, spec, revision, port)
+        if container["name"] == serving["name"]:
+            _prepare(container, spec, revision, target_port(spec, serving), port)
     if has_gateway(spec):
         held = sidecar.container(spec, serving, revision.gateway_image, _contract(spec, revision), KEY_MOUNT)
         # The last: it starts right before the engine, and what the user starts before it, a mesh too, outlives it.
@@ -231,31 +233,39 @@ def _prestop(port: int | None, key: str, path: str = names.PRESTOP_PATH) -> dict
     }
 
 
+def _prepare(container: dict[str, Any], spec: LLMServiceSpec, revision: Revision, name: str, port: int | None) -> None:
+    """The serving container: behind the gateway, by the port `name`, or asked at the contract's `port`."""
+    if has_gateway(spec):
+        _put_behind(container, spec, name)
+    else:
+        _complete(container, spec, revision, port)
+
+
 def _complete(container: dict[str, Any], spec: LLMServiceSpec, revision: Revision, contract: int | None) -> None:
     _name_request_port(container, spec)
     if spec.drain.native.foreign is None:
         environment = [{"name": name, "value": str(value)} for name, value in _contract(spec, revision).items()]
         container.setdefault("env", []).extend(environment)
         container.setdefault("volumeMounts", []).append(dict(KEY_MOUNT))
-        probes = _probes(spec, contract, names.LIVE_PATH, names.READY_PATH)
+        wanted = probes(spec, contract, names.LIVE_PATH, names.READY_PATH)
     else:
         # Nothing of its paths is known: that its port accepts is all that can be asked unless the user says more.
-        probes = _probes(spec, port_number(container, spec.port), None, None)
+        wanted = probes(spec, port_number(container, spec.port), None, None)
         if spec.probes.liveness is None:
-            del probes["livenessProbe"]
-    for name, probe in probes.items():
+            del wanted["livenessProbe"]
+    for name, probe in wanted.items():
         container.setdefault(name, probe)
 
 
 def _put_behind(container: dict[str, Any], spec: LLMServiceSpec, name: str) -> None:
     """An engine behind the gateway: asked for its health by the kubelet, for its readiness by the gateway."""
     preset = PRESETS[spec.engine]
-    probes = _probes(spec, port_number(container, spec.port), preset.path, None)
-    del probes["readinessProbe"]
+    wanted = probes(spec, port_number(container, spec.port), preset.path, None)
+    del wanted["readinessProbe"]
     if preset.path is None and spec.probes.liveness is None:
         # A port that accepts says nothing of life.
-        del probes["livenessProbe"]
-    for key, probe in probes.items():
+        del wanted["livenessProbe"]
+    for key, probe in wanted.items():
         container.setdefault(key, probe | {"timeoutSeconds": preset.probe_seconds})
     sidecar.take_port(container, spec, name)
 
@@ -283,44 +293,6 @@ def _contract(spec: LLMServiceSpec, revision: Revision) -> dict[str, object]:
         names.ENV_FLUSH: drain.flush_seconds,
         names.ENV_STALLED_AFTER: drain.stalled_after_seconds,
     }
-
-
-def _probes(spec: LLMServiceSpec, port: int | None, live: str | None, ready: str | None) -> dict[str, Any]:
-    startup, readiness, liveness = spec.probes.startup, spec.probes.readiness, spec.probes.liveness
-    startup_period = 1
-    budget = (startup and startup.budget_seconds) or 1800
-    return {
-        # `started` means something only with a startup probe, and the policies read it.
-        "startupProbe": {
-            **_check(startup, live, port),
-            "periodSeconds": startup_period,
-            "failureThreshold": max(math.ceil(budget / startup_period), 1),
-            # What never answered has nothing to drain.
-            "terminationGracePeriodSeconds": 10,
-        },
-        "readinessProbe": {
-            **_check(readiness, ready, port),
-            "periodSeconds": (readiness and readiness.period_seconds) or 2,
-            "timeoutSeconds": 2,
-            "failureThreshold": 2,
-        },
-        # Patient, as the sidecar's: a restart cuts every stream of the pod. Under load an event loop may well be busy
-        # for more than the second that Kubernetes waits by default, as with the tokens of a long prompt. A startup
-        # probe keeps that second: it only asks again, and a longer one would stretch the budget of a start that hangs.
-        "livenessProbe": {
-            **_check(liveness, live, port),
-            "periodSeconds": 10,
-            "timeoutSeconds": 5,
-            "failureThreshold": 6,
-            "terminationGracePeriodSeconds": (liveness and liveness.termination_grace_period_seconds) or 10,
-        },
-    }
-
-
-def _check(probe: Probe | None, path: str | None, port: int | None) -> dict[str, Any]:
-    path = (probe and probe.path) or path
-    at = (probe and probe.port) or port
-    return {"httpGet": {"path": path, "port": at}} if path is not None else {"tcpSocket": {"port": at}}
 
 
 def includes(live: object, wanted: object) -> bool:
