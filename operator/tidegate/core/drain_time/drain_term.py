@@ -62,6 +62,7 @@ class DrainTerm:
 
     @property
     def in_force(self) -> TermInForce:
+        """What the next count grows or shrinks from."""
         return TermInForce(self.seconds, self.at)
 
 

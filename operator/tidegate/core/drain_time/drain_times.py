@@ -49,6 +49,7 @@ class Age:
 
     @property
     def sample(self) -> Sample:
+        """A drain begun at the arrival of that request would have lasted at least so long."""
         return Sample(self.seconds, True, self.at)
 
 

@@ -42,18 +42,23 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class GracePeriod:
+    """The sum of the terms, no more than `cap` seconds."""
+
     terms: tuple[Term, ...]
     cap: int
 
     @property
     def seconds(self) -> int:
+        """terminationGracePeriodSeconds."""
         return min(sum(term.seconds for term in self.terms), self.cap)
 
     @property
     def measured(self) -> bool:
+        """Whether any term is."""
         return any(term.source is TermSource.MEASURED for term in self.terms)
 
     def term(self, name: str) -> int:
+        """Seconds of the term with this name. Raises StopIteration if there is none."""
         return next(t.seconds for t in self.terms if t.name == name)
 
     def drifted_from(self, seconds: int) -> bool:

@@ -75,6 +75,7 @@ class Histogram:
 
     @property
     def weight(self) -> float:
+        """Of all samples together: their number, each halved with every half-life."""
         return fsum(self.finished.values()) + fsum(self.censored.values())
 
     @property

@@ -51,6 +51,7 @@ class Step:
 
     @property
     def seconds(self) -> float:
+        """The upper edge of the bucket."""
         return EDGES[self.index]
 
 

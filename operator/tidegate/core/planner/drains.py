@@ -69,6 +69,7 @@ def advance(view: View, pod: Pod, *, undo: bool) -> tuple[list[Action], DrainOrd
 
 
 def order(view: View, pod: Pod, record: DrainRecord, *, undo: bool) -> DrainOrder | None:
+    """What the pod's session has to carry on with; None when nobody knows where to reach it."""
     if not pod.ip or pod.contract_port is None:
         return None
     drain = view.snapshot.spec.drain

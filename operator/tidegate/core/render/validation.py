@@ -28,6 +28,7 @@ def serving_container(spec: LLMServiceSpec) -> Mapping[str, Any] | None:
 
 
 def pod_spec(spec: LLMServiceSpec) -> Mapping[str, Any]:
+    """The pod spec of the user's template."""
     return spec.template.get("spec") or {}
 
 

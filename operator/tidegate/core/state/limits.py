@@ -14,14 +14,17 @@ class Limits:
 
     @property
     def least_serving(self) -> int:
+        """replicas - maxUnavailable."""
         return max(self.replicas - self.unavailable, 0)
 
     @property
     def most_pods(self) -> int:
+        """replicas + maxSurge."""
         return self.replicas + self.surge
 
     @property
     def slots(self) -> int:
+        """How many replacements can go on at a time."""
         return self.surge + self.unavailable
 
 

@@ -69,6 +69,8 @@ class ContainerStatus:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
+    """A pod of one of the service's revisions."""
+
     name: str
     uid: str
     revision: str
@@ -112,6 +114,7 @@ class Pod:
 
     @property
     def ready(self) -> bool:
+        """Whether the kubelet says so now."""
         return self.ready_since is not None
 
     @property
@@ -147,6 +150,8 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSet:
+    """The ReplicaSet of a revision's Deployment."""
+
     name: str
     uid: str
     deployment_uid: str
@@ -200,6 +205,8 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
+    """One service at one moment; `now` is Unix time."""
+
     now: float
     namespace: str
     name: str

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 
 def text(seconds: float) -> str:
+    """To the millisecond, for annotations and for what is subtracted later."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

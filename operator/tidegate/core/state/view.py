@@ -46,6 +46,7 @@ class View:
 
     @cached_property
     def alive(self) -> list[Pod]:
+        """Pods that count as replicas."""
         return [pod for pod in self.snapshot.pods if pod.alive]
 
     @cached_property
@@ -56,18 +57,22 @@ class View:
         return found
 
     def pods_of(self, deployment: Deployment | None) -> list[Pod]:
+        """Alive pods of its revision."""
         return self._by_revision.get(deployment.revision, []) if deployment is not None else []
 
     @cached_property
     def target_pods(self) -> list[Pod]:
+        """Alive pods of the wanted revision."""
         return self.pods_of(self.target)
 
     @cached_property
     def old_pods(self) -> list[Pod]:
+        """Alive pods of all others."""
         return [p for p in self.alive if self.target is None or p.revision != self.target.revision]
 
     @cached_property
     def old_deployments(self) -> list[Deployment]:
+        """All but that of the wanted revision."""
         return [d for d in self.snapshot.deployments if self.target is None or d.uid != self.target.uid]
 
     def occupied(self, deployment: Deployment) -> int:
@@ -94,6 +99,7 @@ class View:
 
     @cached_property
     def target_staying(self) -> int:
+        """As `staying`, of the wanted revision."""
         return 0 if self.target is None else self.staying(self.target)
 
     @cached_property
@@ -113,6 +119,7 @@ class View:
 
     @cached_property
     def serving(self) -> list[Pod]:
+        """Pods that take traffic: by their label, and Ready."""
         return [p for p in self.alive if p.state == names.SERVING and p.ready]
 
     @cached_property
@@ -131,6 +138,7 @@ class View:
 
     @cached_property
     def available_uids(self) -> frozenset[str]:
+        """Of the `available` ones."""
         return frozenset(p.uid for p in self.available)
 
     @cached_property
@@ -171,6 +179,7 @@ class View:
 
     @cached_property
     def draining(self) -> list[Pod]:
+        """Pods that are withdrawn and not drained yet."""
         return [p for p in self.alive if p.state == names.DRAINING]
 
     def overdue(self, pod: Pod) -> bool:
