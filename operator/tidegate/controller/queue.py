@@ -49,6 +49,7 @@ class KeyedQueue:
         return key
 
     def done(self, key: str) -> None:
+        """The work on a key went well: its failures are forgotten."""
         self._failures.pop(key, None)
         self._release(key)
 

@@ -52,6 +52,7 @@ class Server:
     # -- reading
 
     def find(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        """The object of that name, if it is there."""
         return self._objects[kind].get((namespace, name))
 
     def get(self, kind: Kind, namespace: str, name: str) -> Object:
@@ -62,6 +63,7 @@ class Server:
         return found
 
     def all(self, kind: Kind) -> Iterator[Object]:
+        """The objects of a kind in the order in which they were made, as they are now."""
         return iter(list(self._objects[kind].values()))
 
     def denying_policies(self) -> list[Object]:
@@ -121,6 +123,7 @@ class Server:
         return stored
 
     def status(self, kind: Kind, namespace: str, name: str, status: Mapping[str, Any]) -> Object:
+        """Store another status. Raises as `replace` does."""
         return self.replace(kind, {**self.get(kind, namespace, name), "status": dict(status)}, subresource="status")
 
     def apply(

@@ -26,6 +26,7 @@ class MemoryCluster:
         labels: str = "",
         chunk: int = 500,  # noqa: ARG002
     ) -> tuple[list[Object], str]:
+        """As the port."""
         wanted = [part.partition("=") for part in labels.split(",")] if labels else []
 
         def do() -> tuple[list[Object], str]:
@@ -42,9 +43,11 @@ class MemoryCluster:
         return await self.call("list", kind, do)
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
+        """As the port."""
         return await self.call("get", kind, lambda: self._server.get(kind, namespace or "", name))
 
     async def create(self, kind: Kind, namespace: str, body: Mapping[str, Any]) -> Object:  # noqa: ARG002
+        """As the port."""
         name, detail = body["metadata"]["name"], body.get("reason", "")
         return await self.call("create", kind, lambda: self._server.create(kind, body), name, detail)
 
@@ -58,6 +61,7 @@ class MemoryCluster:
         manager: str,
         dry_run: bool = False,
     ) -> Object:
+        """As the port."""
         spec = body["spec"]
         detail = {"manager": manager, "replicas": spec.get("replicas", spec.get("minAvailable")), "dryRun": dry_run}
 
@@ -69,18 +73,22 @@ class MemoryCluster:
     async def patch_status(
         self, kind: Kind, namespace: str, name: str, operations: Sequence[Mapping[str, Any]]
     ) -> Object:
+        """As the port."""
+
         def do() -> Object:
             return self._server.patch(kind, namespace, name, operations, "status")
 
         return await self.call("status", kind, do, name, sorted(o["path"] for o in operations if o["op"] != "test"))
 
     async def patch(self, kind: Kind, namespace: str, name: str, operations: Sequence[Mapping[str, Any]]) -> Object:
+        """As the port."""
         detail = [o.get("value") for o in operations if o["op"] in ("add", "replace")]
         return await self.call(
             "patch", kind, lambda: self._server.patch(kind, namespace, name, operations), name, detail
         )
 
     async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str) -> None:
+        """As the port."""
         options = {"preconditions": {"uid": uid}}
         await self.call("delete", kind, lambda: self._server.delete(kind, namespace, name, options), name, uid)
 

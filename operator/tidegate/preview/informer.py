@@ -25,6 +25,7 @@ class Informer:
         server.watchers.append(self._event)
 
     def owned_by(self, uid: str) -> list[Object]:
+        """What has the owner of this uid as its controller."""
         return list(self.owned.get(uid, {}).values())
 
     def _event(self, event: str, kind: Kind, raw: Object) -> None:
@@ -57,6 +58,7 @@ class WorkQueue:
         self._failures: dict[str, int] = {}
 
     def add(self, key: str) -> None:
+        """Sync `key` some milliseconds from now."""
         if key and key not in self._waiting:
             self._waiting.add(key)
             self._loop.call_later(0.001 + 0.004 * self._rng.random(), self._run, key)

@@ -43,6 +43,7 @@ class Kubelet:
         server.watchers.append(self._event)
 
     def process(self, uid: str) -> Process | None:
+        """What speaks the contract in the pod of this uid, if it runs."""
         run = self.runs.get(uid)
         return run.process if run is not None else None
 

@@ -35,12 +35,14 @@ class Network:
         """Called with the uid of each pod that gets a POST /drain."""
 
     async def ask(self, address: Address, key: str, now: float) -> Reading:
+        """GET /drain, answered at once."""
         process = await self._reach(address, key, contract.CALL_SECONDS)
         return _said(process, address, now)
 
     async def start(
         self, address: Address, key: str, order: DrainOrder, since_withdrawal: float, now: float
     ) -> Reading:
+        """POST /drain."""
         process = await self._reach(address, key, contract.CALL_SECONDS)
         deadline = order.record.deadline
         self.told(process.uid)
@@ -60,6 +62,7 @@ class Network:
         return _said(process, address, now)
 
     async def wait(self, address: Address, key: str, sequence: int, now: float) -> Reading:
+        """GET /drain, answered when there is news after `sequence`, or after `wait_seconds`."""
         process = await self._reach(address, key, contract.WAIT_SECONDS + 5)
         await process.change(sequence, self.wait_seconds)
         if not process.alive:
@@ -67,6 +70,7 @@ class Network:
         return _said(process, address, now)
 
     async def undo(self, address: Address, key: str, drain_id: str) -> None:
+        """DELETE /drain. Raises `TooLate`."""
         process = await self._reach(address, key, contract.CALL_SECONDS)
         try:
             process.contract.undrain(drain_id)

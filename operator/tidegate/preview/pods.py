@@ -57,14 +57,17 @@ class Process:
 
     @property
     def ready(self) -> bool:
+        """What its readiness probe is told."""
         return self.healthy and self.state is State.SERVING
 
     @property
     def state(self) -> State:
+        """The state that the contract is in."""
         return self.contract.state
 
     @property
     def in_flight(self) -> int:
+        """Requests that it holds."""
         return self.contract.in_flight
 
     def arrive(self, seconds: float) -> None:

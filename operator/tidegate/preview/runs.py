@@ -55,6 +55,28 @@ class PodRun:
 
 def status(run: PodRun, live: Object) -> Object:
     """The status that the kubelet writes; `live` is the pod as it is stored."""
+    return {
+        "phase": "Running" if run.process is not None else "Pending",
+        "podIP": run.ip,
+        "conditions": _conditions(run, live),
+        "containerStatuses": [_container(run)],
+        "initContainerStatuses": [_sidecar(run)] if run.gateway is not None else [],
+    }
+
+
+def _conditions(run: PodRun, live: Object) -> list[Object]:
+    since = run.unready_since if run.ready_since is None else run.ready_since
+    ready: Object = {
+        "type": "Ready",
+        "status": "False" if run.ready_since is None else "True",
+        "lastTransitionTime": times.short(since),
+    }
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": times.short(run.scheduled_at)}
+    kept = [c for c in live["status"].get("conditions") or [] if c["type"] == "DisruptionTarget"]
+    return [scheduled, ready, *kept]
+
+
+def _container(run: PodRun) -> Object:
     state: Object
     if run.up:
         state = {"running": {}}
@@ -73,26 +95,15 @@ def status(run: PodRun, live: Object) -> Object:
     }
     if run.exit_code is not None:
         container["lastState"] = {"terminated": {"exitCode": run.exit_code, "reason": "Error"}}
-    since = run.unready_since if run.ready_since is None else run.ready_since
-    ready: Object = {
-        "type": "Ready",
-        "status": "False" if run.ready_since is None else "True",
-        "lastTransitionTime": times.short(since),
-    }
-    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": times.short(run.scheduled_at)}
+    return container
+
+
+def _sidecar(run: PodRun) -> Object:
     speaks = run.process is not None and run.process.alive
-    sidecar = {
+    return {
         "name": names.GATEWAY,
         "ready": run.ready_since is not None,
         "started": speaks,
         "restartCount": run.gateway_restarts,
         "state": {"running": {}} if speaks else {"waiting": {"reason": "PodInitializing"}},
-    }
-    kept = [c for c in live["status"].get("conditions") or [] if c["type"] == "DisruptionTarget"]
-    return {
-        "phase": "Running" if run.process is not None else "Pending",
-        "podIP": run.ip,
-        "conditions": [scheduled, ready, *kept],
-        "containerStatuses": [container],
-        "initContainerStatuses": [sidecar] if run.gateway is not None else [],
     }

@@ -37,6 +37,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._clock_resolution = 0.0
 
     def time(self) -> float:
+        """Seconds since the loop began."""
         return self._virtual
 
     def now(self) -> float:
@@ -44,4 +45,5 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return EPOCH + self._virtual
 
     def jump(self, seconds: float) -> None:
+        """Let so many seconds pass at once."""
         self._virtual += seconds

@@ -10,8 +10,11 @@ from tidegate.preview.apiserver import Server
 class Receives(Protocol):
     """Where watches end, as `cluster.store.Store` is."""
 
-    def put(self, kind: Kind, raw: Object) -> None: ...
-    def remove(self, kind: Kind, raw: Object) -> None: ...
+    def put(self, kind: Kind, raw: Object) -> None:
+        """The object was made or has changed."""
+
+    def remove(self, kind: Kind, raw: Object) -> None:
+        """The object is gone."""
 
 
 class Watches:
