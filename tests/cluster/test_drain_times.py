@@ -18,6 +18,7 @@ from tidegate.api import names
 from tidegate.api.conditions import Outcome
 from tidegate.cluster.drain_times import KEY, name_of
 from tidegate.core.drain_time.drain_times import DrainTimes, load
+from tidegate.core.drain_time.grace import DRIFT
 
 GRACE = {"initialSeconds": 3, "teardownSeconds": 8, "safetySeconds": 2}
 """A teardown is measured too: declared shorter, a slow machine would outgrow it and make the sum stale once more."""
@@ -45,7 +46,7 @@ def graces(service: Service, tag: str) -> set[int]:
 
 @pytest.mark.begins_first
 def test_a_cut_drain_raises_the_term_and_the_next_revision_carries_it(
-    operator: Operator, namespace: Namespace, record: MakeRecord
+    operator: Operator, namespace: Namespace, record: MakeRecord, audit: Audit
 ) -> None:
     """And nothing rolls for it; an evicted pod then ends its streams, which the declared time would have cut."""
     service = Service(namespace, replicas=2, drain={"budgetSeconds": 14, "grace": GRACE}).apply()
@@ -61,43 +62,57 @@ def test_a_cut_drain_raises_the_term_and_the_next_revision_carries_it(
     # Withdrawn, a second of propagation, and 12 s until the tokens a second before the deadline.
     known = learnt(service)
     assert (known.drains.n, known.drains.censored_n) == (2, 2)
-    drain = terms(service)["drain"]
-    assert drain["source"] == "Measured"
-    assert 12 < drain["seconds"] <= 12 * 1.5
-    assert drain["samples"] == 2
-    truncating, stale = service.condition("BudgetTruncating"), service.condition("GracePeriodStale")
-    assert truncating and "spec.drain.budgetSeconds" in truncating["message"]
-    grace = service.status["gracePeriod"]["seconds"]
-    assert stale and f"{grace} s" in stale["message"]
-    assert grace == sum(term["seconds"] for term in terms(service).values())
-    assert graces(service, "v2") == {DECLARED_SECONDS}, "a revision keeps what it was made with"
     # Those of v1 may still terminate.
     eventually("only pods of v2 are left", lambda: len(service.pods()) == 2)
+    # Of one read: each pod that is gone is one sample more of a teardown, whenever the operator hears of it.
+    status = service.status
+    said = {condition["type"]: condition["message"] for condition in status["conditions"]}
+    summands = {term["name"]: term for term in status["gracePeriod"]["terms"]}
+    grace = status["gracePeriod"]["seconds"]
+    assert summands["drain"]["source"] == "Measured"
+    assert 12 < summands["drain"]["seconds"] <= 12 * 1.5
+    assert summands["drain"]["samples"] == 2
+    assert "spec.drain.budgetSeconds" in said["BudgetTruncating"]
+    assert f"{grace} s" in said["GracePeriodStale"]
+    assert grace == sum(term["seconds"] for term in summands.values()) > DECLARED_SECONDS
+    assert graces(service, "v2") == {DECLARED_SECONDS}, "a revision keeps what it was made with"
     watched = record(service.labels)
-    described = service.kubectl("describe", f"llmservice/{service.name}")
-    assert_described(described, service)
+    assert_described(service)
     watched.catch_up()
     assert watched.events("Pod") == []
 
     service.apply(tag="v3")
     service.wait_settled()
-    assert graces(service, "v3") == {grace}
-    assert service.condition("GracePeriodStale") is None
+    (carried,) = graces(service, "v3")
+    assert carried > DECLARED_SECONDS
+    assert carried in {status["gracePeriod"]["seconds"] for status in audit.statuses(namespace.name, service.name)}
+    status = service.status
+    stale = any(condition["type"] == "GracePeriodStale" for condition in status["conditions"])
+    # On a slow machine the teardowns of v2 may have moved the sum once more.
+    assert stale == (abs(status["gracePeriod"]["seconds"] - carried) > DRIFT * carried)
     load_result = evicted_under_load(service, record)
     load_result.assert_whole()
 
 
-def assert_described(text: str, service: Service) -> None:
+def assert_described(service: Service) -> None:
     """`kubectl describe` shows the sum, and each term with its source, what it rests on and what its samples cover."""
+
+    def shown_while_still() -> tuple[str, Object] | None:
+        before = service.status["gracePeriod"]
+        text = service.kubectl("describe", f"llmservice/{service.name}")
+        return (text, before) if service.status["gracePeriod"] == before else None
+
+    text, grace = eventually("the terms stand still for the time of two reads", shown_while_still)
     lines = [" ".join(line.split()) for line in text[text.index("Grace Period:") :].splitlines()]
-    assert lines[1] == f"Seconds: {service.status['gracePeriod']['seconds']}"
-    for name, term in terms(service).items():
-        measured = "samples" in term
+    assert lines[1] == f"Seconds: {grace['seconds']}"
+    for term in grace["terms"]:
+        name, measured = term["name"], "samples" in term
         shown = [f"Covers: {term['covers']:g}", f"Message: {term['message']}"] if measured else []
         shown += [f"Name: {name}", *([f"Samples: {term['samples']}"] if measured else [])]
         shown += [f"Seconds: {term['seconds']}", f"Source: {term['source']}"]
         assert "\n".join(shown) in "\n".join(lines), (shown, text)
-    assert "more than 1 % of drains outlast" in terms(service)["drain"]["message"]
+    (drain,) = [term for term in grace["terms"] if term["name"] == "drain"]
+    assert "more than 1 % of drains outlast" in drain["message"]
 
 
 def evicted_under_load(service: Service, record: MakeRecord) -> Any:
