@@ -45,6 +45,7 @@ class Dashboard:
         return max(seen, key=lambda at: seen[at], default=self._ended)
 
     def draw(self) -> str:
+        """The dashboard as one SVG."""
         for panel in self._board["panels"]:
             place = panel["gridPos"]
             x, y = place["x"] * COLUMN + GAP, place["y"] * ROW + GAP
@@ -235,6 +236,7 @@ def _figure(value: float, unit: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
+    """Draw the file that is named; 2 when none or several are."""
     if len(arguments) != 1:
         print("usage: dev/plots/dashboard.py RECORDED.json", file=sys.stderr)
         return 2

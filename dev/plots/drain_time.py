@@ -47,10 +47,12 @@ class Drains:
         self._cumulated = list(accumulate(self._durations))
 
     def draw(self) -> float:
+        """The length of one drain in seconds: the longest rest of the streams that run."""
         running = self._random.choices(self._durations, cum_weights=self._cumulated, k=self._streams)
         return max(duration * self._random.random() for duration in running)
 
     def sample(self, count: int) -> list[float]:
+        """Lengths of `count` drains in seconds."""
         return [self.draw() for _ in range(count)]
 
 
@@ -165,6 +167,7 @@ def story() -> tuple[list[Day], int]:
 
 
 def main() -> None:
+    """Print the story day by day and write its picture."""
     days, change = story()
     for number, day in enumerate(days):
         print(

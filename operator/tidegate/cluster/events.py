@@ -24,6 +24,7 @@ class EventRecorder:
         self._count = 0
 
     async def __call__(self, s: Snapshot, reason: str, message: str, *, warning: bool = False) -> None:
+        """Write one Event on the LLMService; a failure is logged and stops nothing."""
         self._count += 1
         at = self._now()
         digest = hashlib.sha256(f"{self._instance}/{s.uid}/{at}/{self._count}".encode()).hexdigest()[:16]

@@ -25,7 +25,8 @@ CHILD_KINDS = {"Service": SERVICES, "PodDisruptionBudget": PDBS}
 class Told(Protocol):
     """Where transitions are announced as Events."""
 
-    async def __call__(self, s: Snapshot, reason: str, message: str, *, warning: bool = False) -> None: ...
+    async def __call__(self, s: Snapshot, reason: str, message: str, *, warning: bool = False) -> None:
+        """Announce one transition; never raises for a failed write."""
 
 
 class Executor:

@@ -47,6 +47,7 @@ class DrainContract:
 
     @property
     def state(self) -> State:
+        """The state, as the contract names it."""
         if self._sealed:
             return State.SEALED
         if self.drain_id is not None or self.prestopped or self.terminating:
@@ -65,6 +66,7 @@ class DrainContract:
 
     @property
     def in_flight(self) -> int:
+        """Requests that have arrived and not ended."""
         return len(self._works)
 
     @property
@@ -131,6 +133,7 @@ class DrainContract:
         return Admission.SERVE_AND_CLOSE if draining else Admission.SERVE
 
     def work(self, work_id: str) -> Work:
+        """A request in flight; raises KeyError for any other."""
         return self._works[work_id]
 
     def works(self) -> tuple[Work, ...]:
@@ -138,6 +141,7 @@ class DrainContract:
         return tuple(self._works.values())
 
     def dequeue(self, work_id: str) -> None:
+        """The engine has begun a request that arrived `queued`."""
         self._works[work_id].queued = False
 
     def progress(self, work_id: str, now: float) -> None:

@@ -32,12 +32,19 @@ FIRST_POLL. So no pod can make the operator spin."""
 class Talk(Protocol):
     """The calls of the drain contract: `contract.Contract`, or `foreign.ForeignEndpoints`, which emulates them."""
 
-    async def ask(self, address: Address, key: str, now: float) -> Reading: ...
+    async def ask(self, address: Address, key: str, now: float) -> Reading:
+        """What the pod holds now."""
+
     async def start(
         self, address: Address, key: str, order: DrainOrder, since_withdrawal: float, now: float
-    ) -> Reading: ...
-    async def wait(self, address: Address, key: str, sequence: int, now: float) -> Reading: ...
-    async def undo(self, address: Address, key: str, drain_id: str) -> None: ...
+    ) -> Reading:
+        """Begin the drain, or give a running one its new numbers; `since_withdrawal` in seconds."""
+
+    async def wait(self, address: Address, key: str, sequence: int, now: float) -> Reading:
+        """What the pod holds once that is newer than `sequence`, or when the wait of one call is over."""
+
+    async def undo(self, address: Address, key: str, drain_id: str) -> None:
+        """Ask the pod to serve again."""
 
 
 Keys = Callable[[str, bool], Awaitable[tuple[str, ...]]]
