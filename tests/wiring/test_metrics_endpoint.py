@@ -65,7 +65,7 @@ def test_an_address_that_is_taken_is_one_sentence_with_the_remedy() -> None:
         taken.listen()
         port = taken.getsockname()[1]
         with (
-            pytest.raises(CannotListen, match=rf"metrics at 127.0.0.1:{port}: .* with --metrics"),
+            pytest.raises(CannotListen, match=rf"metrics on 127.0.0.1:{port}: .* with --metrics"),
             endpoint.serving(Metrics(KeyedQueue()), ("127.0.0.1", port)),
         ):
             pass
