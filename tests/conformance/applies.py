@@ -233,7 +233,7 @@ async def _(k8s: Kubernetes) -> None:
     assert answer["spec"]["minAvailable"] == 1
 
 
-@ROWS.row("an object has one controller: an apply that would add a second is refused", "cluster.gather:foreign")
+@ROWS.row("an object has one controller: an apply that would add a second is refused", "cluster.gather:conflict_over")
 async def _(k8s: Kubernetes) -> None:
     made = await make_service(k8s)
     routes = await make_routes(made)
