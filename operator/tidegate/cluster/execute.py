@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from tidegate.api import names
+from tidegate.api.conditions import PodState
 from tidegate.api.errors import ClusterError, Conflict, NotFound, Rejected, TemplateRefused, TidegateError
 from tidegate.core.drain_time.grace import grace_period
 from tidegate.core.planner import actions as a
@@ -234,16 +235,16 @@ def operations(action: a.Withdraw | a.UpdateDrain | a.Restore | a.MarkDrained) -
         patch.append({"op": "test", "path": drain, "value": known.raw})
     match action:
         case a.Withdraw(record=record):
-            patch += _change(state, names.SERVING, names.DRAINING)
+            patch += _change(state, PodState.SERVING.value, PodState.DRAINING.value)
             patch.append({"op": "add", "path": drain, "value": project.drain_text(record)})
         case a.UpdateDrain(record=record):
-            patch.append({"op": "test", "path": state, "value": names.DRAINING})
+            patch.append({"op": "test", "path": state, "value": PodState.DRAINING.value})
             patch.append({"op": "add", "path": drain, "value": project.drain_text(record)})
         case a.Restore():
-            patch += _change(state, names.DRAINING, names.SERVING)
+            patch += _change(state, PodState.DRAINING.value, PodState.SERVING.value)
             patch.append({"op": "remove", "path": drain})
         case a.MarkDrained(state=before, outcome=outcome):
-            patch += _change(state, before, names.DRAINED)
+            patch += _change(state, before, PodState.DRAINED.value)
             for key, value in (
                 (names.OUTCOME, project.outcome_text(outcome)),
                 (names.DELETION_COST, names.LOWEST_COST),

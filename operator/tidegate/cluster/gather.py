@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidegate.api import names
+from tidegate.api.conditions import PodState
 from tidegate.api.resource import LLMServiceSpec
 from tidegate.api.status import LLMServiceStatus
 from tidegate.core.drain_time.drain_times import DrainTimes
@@ -186,7 +187,7 @@ def withdrawing_services(store: Store, namespace: str, service: str) -> list[str
     found = []
     for raw in store.select(SERVICES, namespace):
         selector = (raw.get("spec") or {}).get("selector") or {}
-        if selector.get(names.STATE) == names.SERVING and selector.get(names.SERVICE, service) == service:
+        if selector.get(names.STATE) == PodState.SERVING and selector.get(names.SERVICE, service) == service:
             found.append(raw["metadata"]["name"])
     return found
 

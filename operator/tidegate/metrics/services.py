@@ -11,13 +11,12 @@ from typing import Final
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from tidegate.api import names
-from tidegate.api.conditions import ConditionStatus, Phase
+from tidegate.api.conditions import ConditionStatus, Phase, PodState
 from tidegate.api.status import LLMServiceStatus, PodStatus, RolloutStatus
 from tidegate.core.state import times
 from tidegate.core.state.snapshot import Pod, Snapshot
 
-POD_STATES: Final = ("serving", "unready", names.DRAINING, names.DRAINED, "terminating")
+POD_STATES: Final = ("serving", "unready", PodState.DRAINING, PodState.DRAINED, "terminating")
 SERVICE: Final = ("namespace", "service")
 _POD: Final = (*SERVICE, "pod")
 
@@ -61,7 +60,7 @@ def pod_rows(s: Snapshot) -> tuple[PodRow, ...]:
 
 def _pod_row(s: Snapshot, pod: Pod) -> PodRow:
     reading = s.readings.get(pod.uid)
-    drain = pod.drain if pod.state == names.DRAINING and pod.alive else None
+    drain = pod.drain if pod.state == PodState.DRAINING and pod.alive else None
     if reading is not None and drain is not None and reading.at < drain.since:
         # From before the withdrawal: the pod may have got requests since.
         reading = None
@@ -81,7 +80,7 @@ def _pod_row(s: Snapshot, pod: Pod) -> PodRow:
 def _state(pod: Pod) -> str:
     if not pod.alive:
         return "terminating"
-    if pod.state == names.SERVING and not pod.ready:
+    if pod.state == PodState.SERVING and not pod.ready:
         return "unready"
     return pod.state
 

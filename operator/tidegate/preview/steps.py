@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidegate.api import names
-from tidegate.api.conditions import DrainReason, Outcome
+from tidegate.api.conditions import DrainReason, Outcome, PodState
 from tidegate.api.errors import ClusterError, TemplateRefused, TidegateError
 from tidegate.cluster.port import CONFIG_MAPS, EVENTS, LLM_SERVICES, PODS, Kind, Object
 from tidegate.controller.parts import Executes
@@ -134,7 +134,7 @@ class Steps:
 def _serves(pod: Object | None) -> bool:
     if pod is None:
         return False
-    return pod["metadata"]["labels"].get(names.STATE) == names.SERVING and active(pod) and ready(pod)
+    return pod["metadata"]["labels"].get(names.STATE) == PodState.SERVING and active(pod) and ready(pod)
 
 
 def text(action: a.Action, old: Object | None, new: Object | None) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidegate.api import names
-from tidegate.api.conditions import DrainReason
+from tidegate.api.conditions import DrainReason, PodState
 from tidegate.core.state.snapshot import Pod
 from tidegate.core.state.view import FRESH_SECONDS, View
 
@@ -47,19 +47,19 @@ def outgoing(view: View) -> list[Candidates]:
     The surplus is as large as `limit` says; which pods make it up is decided by rank.
     """
     found = []
-    old = [p for p in view.old_pods if p.state == names.SERVING]
+    old = [p for p in view.old_pods if p.state == PodState.SERVING]
     if old and view.target is not None:
         found.append(_sort(view, DrainReason.ROLLOUT, old))
     if view.target_staying > view.limits.replicas:
-        mine = [p for p in view.target_pods if p.state == names.SERVING]
+        mine = [p for p in view.target_pods if p.state == PodState.SERVING]
         found.append(_sort(view, DrainReason.SCALE_IN, mine))
     return found
 
 
 def surplus_while_paused(view: View) -> Candidates:
     """Where a paused rollout has to shrink: pods of old revisions first, then of the new one."""
-    old = [p for p in view.old_pods if p.state == names.SERVING]
-    return _sort(view, DrainReason.SCALE_IN, old or [p for p in view.target_pods if p.state == names.SERVING])
+    old = [p for p in view.old_pods if p.state == PodState.SERVING]
+    return _sort(view, DrainReason.SCALE_IN, old or [p for p in view.target_pods if p.state == PodState.SERVING])
 
 
 def _sort(view: View, reason: DrainReason, pods: Iterable[Pod]) -> Candidates:

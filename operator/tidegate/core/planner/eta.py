@@ -2,8 +2,7 @@
 
 import math
 
-from tidegate.api import names
-from tidegate.api.conditions import DrainReason
+from tidegate.api.conditions import DrainReason, PodState
 from tidegate.core.drain_time import eta
 from tidegate.core.drain_time.eta import Eta
 from tidegate.core.drain_time.grace import drains_estimate
@@ -43,7 +42,7 @@ def predicted(view: View, reading: Reading) -> tuple[float, int, float]:
 def of_rollout(view: View, start: float | None) -> Eta:
     """Of a rollout that runs; `start` is the seconds that a new pod takes until it counts, None while not known."""
     running = [p for p in view.draining if p.drain is not None and p.drain.reason == DrainReason.ROLLOUT]
-    pending = sum(p.state == names.SERVING for p in view.old_pods)
+    pending = sum(p.state == PodState.SERVING for p in view.old_pods)
     missing = max(view.limits.replicas - len(view.target_available), 0)
     idle = not (running or pending or missing)
     if idle or view.paused or view.cannot_start or view.failing or (missing and not start):

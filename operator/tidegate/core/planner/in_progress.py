@@ -1,7 +1,6 @@
 """Drains that run: ours, carried on to their end, and those that a third party began."""
 
-from tidegate.api import names
-from tidegate.api.conditions import BlockedReason, DrainReason
+from tidegate.api.conditions import BlockedReason, DrainReason, PodState
 from tidegate.core.state.pods import by_age
 from tidegate.core.state.snapshot import Pod, Reading
 from tidegate.core.state.view import View
@@ -45,7 +44,7 @@ def drained_by_others(view: View) -> Step:
     step = Step()
     found: list[tuple[Pod, Reading]] = []
     for pod in by_age(view.alive):
-        if pod.state != names.SERVING or pod.unready_since is None or view.holds_no_work(pod):
+        if pod.state != PodState.SERVING or pod.unready_since is None or view.holds_no_work(pod):
             continue
         known = (view.snapshot.readings.get(pod.uid), view.snapshot.troubles.get(pod.uid))
         heard = [x.at for x in known if x is not None]
@@ -75,7 +74,7 @@ def _take_back(view: View, pod: Pod, reading: Reading) -> Step:
 
 def third_party_drain(view: View, pod: Pod) -> Reading | None:
     """What a pod said that is labelled serving and drains all the same, by somebody else's will."""
-    if pod.state != names.SERVING or pod.unready_since is None or view.holds_no_work(pod):
+    if pod.state != PodState.SERVING or pod.unready_since is None or view.holds_no_work(pod):
         return None
     reading = view.snapshot.readings.get(pod.uid)
     drains_ = reading is not None and reading.state in ("draining", "sealed") and reading.at >= pod.unready_since
@@ -111,7 +110,7 @@ def wanted_back(view: View) -> frozenset[str]:
     if missing <= 0 or view.cannot_start or view.target is None:
         return frozenset()
     own = (DrainReason.ROLLOUT, DrainReason.SCALE_IN)
-    draining = [(p.drain, p) for p in view.target_pods if p.state == names.DRAINING and p.drain is not None]
+    draining = [(p.drain, p) for p in view.target_pods if p.state == PodState.DRAINING and p.drain is not None]
     mine = [(drain.since, p) for drain, p in draining if drain.reason in own and undoable(view, p)]
     mine.sort(key=lambda item: (-item[0], item[1].name))
     return frozenset(p.uid for _, p in mine[:missing])

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from tidegate.api import names
-from tidegate.api.conditions import BlockedReason
+from tidegate.api.conditions import BlockedReason, PodState
 from tidegate.core.state.pods import by_age, failure
 from tidegate.core.state.view import View
 
@@ -34,7 +33,7 @@ def obstacles(view: View) -> Iterator[Blocked]:
 def awaited(view: View) -> Iterator[Blocked]:
     """Pods that are asked for and do not count yet, and those that hold the places of others."""
     yield from _failing(view)
-    unready = by_age(p for p in view.target_pods if p.state == names.SERVING and not p.ready)
+    unready = by_age(p for p in view.target_pods if p.state == PodState.SERVING and not p.ready)
     if unready:
         detail = NotReady(failure(unready[0]), third_party_drain(view, unready[0]))
         yield Blocked(BlockedReason.POD_NOT_READY, tuple(unready), detail)

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from tidegate.api import names
-from tidegate.api.conditions import ConditionStatus, ConditionType
+from tidegate.api.conditions import ConditionStatus, ConditionType, PodState
 from tidegate.api.resource import WhenNoCapacity
 from tidegate.core.drain_time.grace import grace_period
 from tidegate.core.render import validation
@@ -57,7 +56,7 @@ def _with_grace(snapshot: Snapshot, source: str, target: Deployment | None) -> t
         return fresh, target
     others = any(d.replicas for d in snapshot.deployments if d.uid != target.uid)
     whole = len(alive) == snapshot.spec.replicas and all(
-        p.revision == target.revision and p.state == names.SERVING and p.ready for p in alive
+        p.revision == target.revision and p.state == PodState.SERVING and p.ready for p in alive
     )
     stale = snapshot.status.condition(ConditionType.GRACE_PERIOD_STALE)
     said = stale is not None and stale.status is ConditionStatus.TRUE

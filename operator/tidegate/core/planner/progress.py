@@ -6,8 +6,7 @@ minutes each is not late while each of its new pods was Ready in one.
 
 from collections.abc import Iterator
 
-from tidegate.api import names
-from tidegate.api.conditions import Reason
+from tidegate.api.conditions import PodState, Reason
 from tidegate.core.state.pods import by_age
 from tidegate.core.state.snapshot import Pod
 from tidegate.core.state.view import View
@@ -27,11 +26,11 @@ def remaining(view: View) -> Reason | None:
     wanted = view.limits.replicas
     if view.rolling:
         return Reason.ROLLING_OUT
-    if view.draining or view.target_staying > wanted or any(p.state == names.DRAINED for p in view.alive):
+    if view.draining or view.target_staying > wanted or any(p.state == PodState.DRAINED for p in view.alive):
         return Reason.SCALING_IN
     if len(view.target_available) >= wanted:
         return None
-    known = sum(p.state == names.SERVING for p in view.target_pods)
+    known = sum(p.state == PodState.SERVING for p in view.target_pods)
     lost = known >= wanted and was_complete(view)
     return Reason.WAITING_FOR_REPLACEMENT if lost else Reason.SCALING_OUT
 
@@ -53,7 +52,7 @@ def _deadlines(view: View) -> Iterator[tuple[Pod, float]]:
     limit = rollout.progress_deadline_seconds
     unproven = _unproven(view)
     for pod in view.target_pods:
-        if pod.state != names.SERVING or pod.uid in view.available_uids:
+        if pod.state != PodState.SERVING or pod.uid in view.available_uids:
             continue
         if pod.unschedulable:
             # It may wait for the drain of a pod whose place it gets: its time begins when that is over.
@@ -72,5 +71,5 @@ def _unproven(view: View) -> bool:
     """Whether the wanted revision has carried nothing yet: else more old pods would have gone than may be missing."""
     if view.target_available:
         return False
-    old = sum(p.state == names.SERVING for p in view.old_pods)
+    old = sum(p.state == PodState.SERVING for p in view.old_pods)
     return len(view.snapshot.deployments) == 1 or old >= view.limits.least_serving

@@ -3,8 +3,7 @@
 One free place becomes one new pod: min(R - staying, R + S - total).
 """
 
-from tidegate.api import names
-from tidegate.api.conditions import BlockedReason
+from tidegate.api.conditions import BlockedReason, PodState
 from tidegate.core.state.pods import by_age
 from tidegate.core.state.snapshot import Deployment, Pod, ReplicaSet
 from tidegate.core.state.view import View
@@ -27,7 +26,7 @@ def lower_drained(view: View) -> Step:
     found: list[Action] = []
     for d in view.snapshot.deployments:
         alive = view.pods_of(d)
-        standing = by_age(p for p in alive if p.state == names.DRAINED)
+        standing = by_age(p for p in alive if p.state == PodState.DRAINED)
         uncounted = [p for p in standing if p.uid not in d.released] or _counted_by_mistake(view, d, len(standing))
         if uncounted:
             released = _kept(view, d) | {p.uid for p in uncounted}
@@ -39,7 +38,7 @@ def lower_drained(view: View) -> Step:
         elif standing and (settled := _settled(view, d)) is not None:
             first = standing[0]
             found.append(DeletePod(first.name, first.uid, settled.name, d.replicas, len(alive)))
-    drained = tuple(by_age(p for p in view.alive if p.state == names.DRAINED))
+    drained = tuple(by_age(p for p in view.alive if p.state == PodState.DRAINED))
     return Step(tuple(found), blocked=(Blocked(BlockedReason.POD_DRAINED, drained),) if drained else ())
 
 
@@ -51,7 +50,9 @@ def _counted_by_mistake(view: View, d: Deployment, standing: int) -> list[Pod]:
     """
     if not standing or len(view.pods_of(d)) > d.replicas or _settled(view, d) is None:
         return []
-    going = [p for p in view.snapshot.pods if p.revision == d.revision and p.state == names.DRAINED and p.terminating]
+    going = [
+        p for p in view.snapshot.pods if p.revision == d.revision and p.state == PodState.DRAINED and p.terminating
+    ]
     return by_age(p for p in going if p.uid not in d.released)[:1]
 
 

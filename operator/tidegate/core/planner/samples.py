@@ -7,8 +7,7 @@ that vanished in the status. So a successor finds whatever its predecessor did n
 from collections.abc import Iterator
 from typing import Final
 
-from tidegate.api import names
-from tidegate.api.conditions import Outcome
+from tidegate.api.conditions import Outcome, PodState
 from tidegate.api.status import PodStatus
 from tidegate.core.drain_time.drain_times import Age, Counted, DrainTimes
 from tidegate.core.drain_time.grace import in_force
@@ -82,7 +81,12 @@ def _ages(view: View) -> dict[str, Age]:
     found = {}
     for pod in view.old_pods:
         said = view.snapshot.readings.get(pod.uid)
-        if pod.state == names.SERVING and said is not None and said.oldest_seconds and said.oldest_seconds <= LONGEST:
+        if (
+            pod.state == PodState.SERVING
+            and said is not None
+            and said.oldest_seconds
+            and said.oldest_seconds <= LONGEST
+        ):
             found[pod.name] = Age(view.target.revision, said.oldest_seconds, said.at)
     return found
 

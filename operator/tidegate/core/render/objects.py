@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tidegate.api import names
+from tidegate.api.conditions import PodState
 from tidegate.api.resource import DisruptionMode, LLMServiceSpec
 from tidegate.core.drain_time.grace import GracePeriod
 
@@ -76,7 +77,7 @@ def service(owner: Owner, spec: LLMServiceSpec) -> dict[str, Any]:
         "kind": "Service",
         "metadata": owner.metadata(service_name(owner, spec)),
         "spec": {
-            "selector": {names.SERVICE: owner.name, names.STATE: names.SERVING},
+            "selector": {names.SERVICE: owner.name, names.STATE: PodState.SERVING.value},
             "ports": [{"name": "http", "port": spec.service.port, "targetPort": _target_port(spec), "protocol": "TCP"}],
         },
     }
@@ -98,7 +99,9 @@ def disruption_budget(owner: Owner, spec: LLMServiceSpec) -> dict[str, Any]:
             "minAvailable": HOLD_ALL if hold else max(spec.replicas - 1, 0),
             "selector": {
                 "matchLabels": {names.SERVICE: owner.name},
-                "matchExpressions": [{"key": names.STATE, "operator": "In", "values": [names.SERVING, names.DRAINING]}],
+                "matchExpressions": [
+                    {"key": names.STATE, "operator": "In", "values": [PodState.SERVING.value, PodState.DRAINING.value]}
+                ],
             },
         },
     }
@@ -180,7 +183,7 @@ def pod_template(owner: Owner, spec: LLMServiceSpec, revision: Revision) -> dict
     metadata["labels"] = (metadata.get("labels") or {}) | {
         names.SERVICE: owner.name,
         names.REVISION: revision.hash,
-        names.STATE: names.SERVING,
+        names.STATE: PodState.SERVING.value,
         names.MANAGED_BY: names.MANAGER,
     }
     notes = metadata["annotations"] = (metadata.get("annotations") or {}) | {names.CONTAINER: serving["name"]}

@@ -6,6 +6,7 @@ from enum import Enum, auto
 from typing import Final
 
 from tidegate.api import names
+from tidegate.api.conditions import PodState
 
 from .snapshot import ContainerStatus, Pod, Reading
 
@@ -81,7 +82,7 @@ def no_work(pod: Pod, reading: Reading | None, now: float) -> NoWork | None:
 
 def failure(pod: Pod) -> Failure | None:
     """Why the pod does not come up, by the kubelet; None when nothing is known to fail."""
-    if pod.state != names.SERVING:
+    if pod.state != PodState.SERVING:
         return None
     # The engine waits for its gateway.
     before = _failure(pod.gateway, names.GATEWAY) if pod.gateway is not None else None

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from tidegate.api import names
+from tidegate.api.conditions import PodState
 from tidegate.api.drain import OnExpiry
 from tidegate.core.drain_time.grace import GracePeriod, grace_period
 from tidegate.core.render.finding import Finding
@@ -81,7 +81,7 @@ class View:
         A drained pod that the replicas were lowered for stands beside them: those may be pods not seen yet.
         """
         mine = self.pods_of(deployment)
-        released = sum(p.state == names.DRAINED and p.uid in deployment.released for p in mine)
+        released = sum(p.state == PodState.DRAINED and p.uid in deployment.released for p in mine)
         return max(deployment.replicas + released, len(mine))
 
     @cached_property
@@ -94,7 +94,7 @@ class View:
 
     def staying(self, deployment: Deployment) -> int:
         """Pods of this Deployment that are there or asked for, and not on their way out."""
-        leaving = sum(p.state != names.SERVING for p in self.pods_of(deployment))
+        leaving = sum(p.state != PodState.SERVING for p in self.pods_of(deployment))
         return max(self.occupied(deployment) - leaving, 0)
 
     @cached_property
@@ -120,7 +120,7 @@ class View:
     @cached_property
     def serving(self) -> list[Pod]:
         """Pods that take traffic: by their label, and Ready."""
-        return [p for p in self.alive if p.state == names.SERVING and p.ready]
+        return [p for p in self.alive if p.state == PodState.SERVING and p.ready]
 
     @cached_property
     def available(self) -> list[Pod]:
@@ -148,13 +148,13 @@ class View:
         return [
             p
             for p in self.snapshot.pods
-            if p.state == names.SERVING and not p.ready and (p.terminating or (p.alive and p.revision != new))
+            if p.state == PodState.SERVING and not p.ready and (p.terminating or (p.alive and p.revision != new))
         ]
 
     @cached_property
     def leaving(self) -> list[Pod]:
         """Pods on their way out, by whomever; the place of each will be free."""
-        return [p for p in self.snapshot.pods if p.terminating or (p.alive and p.state != names.SERVING)]
+        return [p for p in self.snapshot.pods if p.terminating or (p.alive and p.state != PodState.SERVING)]
 
     @cached_property
     def starved(self) -> list[Pod]:
@@ -180,12 +180,12 @@ class View:
     @cached_property
     def draining(self) -> list[Pod]:
         """Pods that are withdrawn and not drained yet."""
-        return [p for p in self.alive if p.state == names.DRAINING]
+        return [p for p in self.alive if p.state == PodState.DRAINING]
 
     def overdue(self, pod: Pod) -> bool:
         """Whether it drains and its budget, as it is now, is spent."""
         spent = pod.drain is not None and self.snapshot.now > pod.drain.since + self.snapshot.spec.drain.budget_seconds
-        return spent and pod.state == names.DRAINING
+        return spent and pod.state == PodState.DRAINING
 
     @cached_property
     def held(self) -> list[Pod]:
