@@ -70,7 +70,9 @@ def test_a_cut_drain_raises_the_term_and_the_next_revision_carries_it(
     summands = {term["name"]: term for term in status["gracePeriod"]["terms"]}
     grace = status["gracePeriod"]["seconds"]
     assert summands["drain"]["source"] == "Measured"
-    assert 12 < summands["drain"]["seconds"] <= 12 * 1.5
+    # Whole seconds. However late a busy machine made them, the term covers what they took and grows by half at most.
+    longest = max(row["seconds"] for row in status["outcomes"]) + 1
+    assert 12 < summands["drain"]["seconds"] <= longest * 1.5
     assert summands["drain"]["samples"] == 2
     assert "spec.drain.budgetSeconds" in said["BudgetTruncating"]
     assert f"{grace} s" in said["GracePeriodStale"]
