@@ -13,7 +13,7 @@ from tidegate.api.conditions import Outcome
 
 SCALE_INSTEAD = "kubectl scale llmservice chat --replicas=N"
 EDIT_INSTEAD = "Edit spec.template of LLMService chat instead"
-DELETE_INSTEAD = "To remove the service: kubectl delete llmservice chat"
+DELETE_INSTEAD = "To delete the service: kubectl delete llmservice chat"
 POD_INSTEAD = "change spec.replicas or spec.template of LLMService chat, or set its spec.rollout.restartedAt"
 REFUSED = {
     "delete pod {pod}": POD_INSTEAD,
@@ -23,7 +23,7 @@ REFUSED = {
     "scale deployment {deployment} --replicas=0": SCALE_INSTEAD,
     "scale replicaset {replicaset} --replicas=0": SCALE_INSTEAD,
     "set image deployment/{deployment} server=other:2": EDIT_INSTEAD,
-    "rollout restart deployment/{deployment}": "to restart its pods set spec.rollout.restartedAt there",
+    "rollout restart deployment/{deployment}": "To restart the pods, set spec.rollout.restartedAt there",
     "delete deployment {deployment}": DELETE_INSTEAD,
     "delete deployment {deployment} --cascade=orphan": DELETE_INSTEAD,
     "delete deployment {deployment} --cascade=foreground": DELETE_INSTEAD,
