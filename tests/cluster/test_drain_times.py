@@ -184,7 +184,7 @@ def test_unreadable_drain_times_are_left_alone_and_said(operator: Operator, name
     service.apply()
     service.wait_settled()
     said = eventually("it says so", lambda: service.condition("DrainTimesUnreadable"))
-    assert "is not Tidegate's" in said["message"]
+    assert "does not belong to Tidegate" in said["message"]
     service.apply(tag="v2")
     service.wait_settled()
     assert (config_map(service) or {})["data"] == {KEY: "{"}

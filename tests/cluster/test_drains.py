@@ -145,8 +145,8 @@ def test_describe_says_what_is_waited_for(operator: Operator, namespace: Namespa
     load = lasting(namespace, service.name, 8).start().wait_running()
     service.apply(tag="v2")
     waiting = re.compile(
-        rf"Pod {old} drains since \d+ s: [1-8] requests in flight, the oldest \d+ s old; "
-        r"at the latest at \d\d:\d\d:\d\d UTC it is let go\. Then the next step follows"
+        rf"Draining pod {old} for \d+ s: [1-8] requests? in flight \(oldest \d+ s\), "
+        r"released by \d\d:\d\d:\d\d UTC at the latest\."
     )
     shown = [re.compile(rf"^\s+{field}:\s+\S", re.MULTILINE) for field in DRAINING_FIELDS]
     shown += [waiting, re.compile(r"^\s+Reason:\s+RollingOut$", re.MULTILINE)]

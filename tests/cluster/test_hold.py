@@ -93,10 +93,13 @@ def assert_stands_still(service: Service, watched: Record) -> str:
 def assert_said(service: Service, pod: str, stalled: Object) -> None:
     """What is, why, and what a person can do: in the status and in the words of `kubectl describe`."""
     text = stalled["message"]
-    holds = rf"Pod {pod} drains beyond its budget of {BUDGET_SECONDS} s: \d+ requests in flight, the oldest \d+ s old"
+    holds = (
+        rf"Pod {pod} has exceeded its drain budget of {BUDGET_SECONDS} s and is held, which blocks the rollout: "
+        r"\d+ requests? in flight \(oldest \d+ s\)"
+    )
     assert re.search(holds, text), text
     for way_out in (
-        "Raise spec.drain.budgetSeconds",
+        "raise spec.drain.budgetSeconds",
         "push the old revision again",
         "set spec.drain.onExpiry: Release",
         f"kubectl annotate pod {pod} {names.RELEASE}='your reason'",
@@ -118,7 +121,7 @@ def assert_said(service: Service, pod: str, stalled: Object) -> None:
 
 def break_the_glass(service: Service, text: str) -> str:
     """Type the command that the message gives, with a reason in place of its example."""
-    command = text[text.index("kubectl annotate pod") :].replace("your reason", "its node burns")
+    command = text[text.index("kubectl annotate pod") :].rstrip(".").replace("your reason", "its node burns")
     verb, *arguments = shlex.split(command)
     assert verb == "kubectl"
     service.kubectl(*arguments)

@@ -103,8 +103,8 @@ def test_a_pod_that_misbehaves_holds_its_drain_until_the_budget_is_spent_and_not
         assert found["seconds"] > BUDGET - FLUSH, f"{way}: taken for empty"
         assert_named(written, named[way], trouble)
         assert_told(namespace, named[way], found["cut"])
-    until = r"at the latest at \d\d:\d\d:\d\d UTC it is let go"
-    sentence = re.compile(rf"Pod (\S+) drains since \d+ s: its count is unknown \([^)]+\); {until}")
+    until = r"released by \d\d:\d\d:\d\d UTC at the latest"
+    sentence = re.compile(rf"Draining pod (\S+) for \d+ s: requests in flight unknown \([^)]+\), {until}")
     assert any(sentence.search(status["message"]) for status in written), {s["message"] for s in written}
     assert_not_believed(early, sealed, audit)
     strayed.assert_serves_again()
@@ -140,9 +140,9 @@ def assert_told(namespace: Namespace, pod: str, cut: int | None) -> None:
 
     (event,) = eventually(f"an Event tells of {pod}", told)
     assert event["type"] == "Warning"
-    assert "since its budget is spent" in event["message"]
+    assert "because its drain budget was spent" in event["message"]
     if cut is None:
-        unknown = "an unknown number of requests cut, since its budget is spent; it could not be asked ("
+        unknown = "an unknown number of requests cut, because its drain budget was spent; the pod did not answer ("
         assert unknown in event["message"], event["message"]
     else:
         assert cut == 2
@@ -191,8 +191,8 @@ class Strayed:
         assert self.watched.creations() == self.watched.removals() == []
         (event, *_) = eventually("it is reported", lambda: self.service.namespace.events("DrainedByOthers"))
         assert event["type"] == "Warning"
-        said = "it drains under an id that is not Tidegate's: it is asked to serve again"
-        assert event["message"] == f"Pod {self.pod}: {said}"
+        said = "a third party is draining it, so Tidegate asks it to serve again"
+        assert event["message"] == f"Pod {self.pod}: {said}."
 
 
 DEAD_PORT, DROPPED_PORT = 9911, 9912
@@ -223,7 +223,7 @@ def test_where_no_pod_can_be_asked_none_is_drained(
     with inside.dropped(operator.processes(), "--sport", str(DROPPED_PORT)):
         for service in (dead, mute):
             service.apply(tag="v2")
-        assert_stopped(dead, f":{DEAD_PORT}: connection refused: nothing listens on that port. No pod is drained. ")
+        assert_stopped(dead, f":{DEAD_PORT}: connection refused: nothing listens on that port. Check ")
         assert_stopped(mute, f":{DROPPED_PORT}: connection timed out after 3 s: packets may be dropped. ")
         for found in watched.values():
             found.catch_up()
@@ -254,7 +254,7 @@ def assert_stopped(service: Service, why: str) -> None:
 
     condition = eventually(f"{service.name} is stopped: {service.status.get('message')}", said)
     text = condition["message"]
-    assert text.startswith("No pod answers GET /drain; ")
+    assert text.startswith("No pod is drained, because none answers GET /drain. Pod ")
     for words in ("Check spec.drain.native.port", "NetworkPolicies and strict mTLS", names.DRAIN_UNREACHABLE):
         assert words in text, text
     assert service.status["message"] == text

@@ -30,7 +30,7 @@ def test_a_service_of_the_users_own_is_named_before_any_pod_drains(
     found = eventually("it is named", lambda: service.condition(ConditionType.SERVICE_NOT_WITHDRAWN))
     assert (found["status"], found["reason"]) == ("True", Reason.SELECTOR_WITHOUT_STATE)
     assert found["message"].startswith("Service front selects these pods")
-    assert f"add {names.STATE}: {names.SERVING} to its selector" in found["message"]
+    assert f"Add {names.STATE}: {names.SERVING} to the selector" in found["message"]
     assert service.status["message"] == found["message"]
     (event, *_) = eventually("an Event says so", lambda: namespace.events(Reason.SELECTOR_WITHOUT_STATE))
     assert event["type"] == "Warning"
@@ -68,8 +68,8 @@ def test_a_readiness_probe_that_knows_nothing_of_drains_is_named_with_the_push_t
     service.apply(more={"template": with_own_probe(service)})
     found = eventually("it is named", lambda: service.condition(ConditionType.READINESS_NOT_DRAIN_AWARE))
     assert (found["status"], found["reason"]) == ("True", Reason.OWN_READINESS_PROBE)
-    assert found["message"].startswith("Container server has a readiness probe of its own")
-    assert f"probe {names.READY_PATH} of the contract's port, or remove the probe" in found["message"]
+    assert found["message"].startswith("Container server has its own readiness probe")
+    assert f"Probe {names.READY_PATH} on the contract's port, or remove the probe" in found["message"]
     service.wait_settled()
     assert service.status["message"] == found["message"]
     first = audit.statuses(namespace.name, service.name)[0]

@@ -35,13 +35,13 @@ class Way:
 WAYS = {
     "no-node": Way(
         Reason.NO_SPARE_CAPACITY,
-        ("finds no node", "didn't match Pod's node affinity/selector", "correct resources, nodeSelector"),
+        ("cannot be scheduled", "didn't match Pod's node affinity/selector", "correct resources, nodeSelector"),
         {"pod": {"nodeSelector": {"tidegate.test/on": "the-moon"}}},
     ),
     "never-ready": Way(
         Reason.PROGRESS_DEADLINE_EXCEEDED,
         (
-            "is not Ready after 13 s (spec.rollout.progressDeadlineSeconds)",
+            "was not Ready within 13 s (spec.rollout.progressDeadlineSeconds)",
             "kubectl describe pod never-ready-",
             "push a working revision",
         ),
@@ -51,14 +51,14 @@ WAYS = {
     ),
     "flapping": Way(
         Reason.PROGRESS_DEADLINE_EXCEEDED,
-        ("has not stayed Ready for minReadySeconds (30 s) after 31 s", "push a working revision"),
+        ("was not Ready for 30 s (spec.rollout.minReadySeconds) within 31 s", "push a working revision"),
         {"env": {"MISBEHAVE": "flap"}, "more": {"probes": {"readiness": {"periodSeconds": 1}}}},
         STEADY,
         serves=True,
     ),
     "crashing": Way(
         Reason.NEW_REVISION_FAILED,
-        ("does not come up", "exited with code 1", "push a working revision"),
+        ("does not start", "exited with code 1", "push a working revision"),
         {"env": {"MISBEHAVE": "crash-after=8"}},
         STEADY,
         serves=True,

@@ -175,7 +175,7 @@ def assert_paused(service: Service, watched: Record, pod: str) -> None:
     """The drain that runs ends, its pod goes, and that is all; the status says why."""
     eventually("the running drain ends", lambda: not any(is_draining(item) for item in service.pods()))
     eventually("it is Paused", lambda: service.status["phase"] == Phase.PAUSED and service.status["serving"] == 3)
-    assert "paused by spec.rollout.paused" in service.status["message"]
+    assert "is paused (spec.rollout.paused)" in service.status["message"]
     watched.catch_up()
     assert watched.drained_pods() == [pod]
     assert len(watched.creations()) == 1

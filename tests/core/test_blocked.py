@@ -34,6 +34,7 @@ from tidegate.core.drain_time.histogram import Sample
 from tidegate.core.planner import revision
 from tidegate.core.planner.plan import Plan, plan
 from tidegate.core.report import blocked as words
+from tidegate.core.report import conflicts
 from tidegate.core.report.conditions import STALLING, conditions
 from tidegate.core.state import times
 from tidegate.core.state.snapshot import Conflict, Snapshot, Trouble
@@ -42,7 +43,7 @@ OLD = several("v1", 3)
 NEW = serving("v2-1")
 DEAF = {p.uid: Trouble(NOW - 1, "timeout", "connected, but no answer in time") for p in (*OLD, NEW)}
 SILENT = {p.name: None for p in (*OLD, NEW)}
-TAKEN = Conflict("Service", "chat", "Service chat belongs to Helm; rename the LLMService, or remove the Service")
+TAKEN = Conflict("Service", "chat", conflicts.owned("Service", "chat", "Helm"))
 HOLD = {"drain": {"onExpiry": "Hold"}}
 LATE = draining("v1-1", drain=record("v1-1", since=-BUDGET - 1))
 HELD = draining("v1-1", drain=record("v1-1", since=-BUDGET - 9, budget=None))
@@ -156,7 +157,7 @@ CONDITIONS = {
     R.WAITING_FOR_REPLACEMENT: story("v1", *OLD[:2], unready("v1-3"), status=STOOD),
     R.DRAINING: STORIES[B.BUDGET_SPENT],
     R.TERMS_CHANGED: whole(deployments=[deployment("v1", 3, grace_seconds=77)]),
-    R.CONTENT_SET_ASIDE: whole(drain_times_trouble="version 2 is not known"),
+    R.CONTENT_SET_ASIDE: whole(drain_times_trouble=conflicts.drain_times_ignored("chat-drain-times", "it is not JSON")),
     R.DRAINS_CUT: whole(drain_times=cut_by_budget()),
     R.POLICIES_MISSING: whole(**LOCKS),
     R.RENDERED_BEFORE: whole(deployments=[deployment("v1", 3, rendered="older")]),

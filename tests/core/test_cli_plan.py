@@ -128,7 +128,9 @@ def test_a_change_that_would_get_stuck_says_why_and_exits_1(write, capsys):
     stuck = manifest() | {"spec": spec}
     code, out, err = told(capsys, "-f", write("new", stuck), "--current", write("old", manifest()))
     assert (code, out) == (1, "")
-    assert err.startswith("tidegate plan: this change would not get to its end: spec.template.spec.hostNetwork")
+    assert err.startswith(
+        "tidegate plan: this change would not get to its end: Cannot create the revision: spec.template"
+    )
     assert "remove hostNetwork" in err
 
 

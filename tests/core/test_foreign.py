@@ -246,15 +246,15 @@ def settled(foreign: dict[str, Any], **changes: Any) -> dict[str, tuple[str, str
         (GET | {"header": HEADER}, "cannot call GET /internal/drain with a header from a Secret,"),
         (
             GET | {"answersWhenOver": False, "count": COUNT},
-            "cannot call GET /internal/drain as a wait, since it answers at once,",
+            "cannot call GET /internal/drain and wait, as it answers at once,",
         ),
     ],
 )
 def test_a_hook_that_can_only_sleep_is_said_with_what_would_help(foreign: dict[str, Any], why: str):
     reason, message = settled(foreign)["InPodLockPartial"]
     assert reason == "PreStopSleeps"
-    assert why in message and "preStop sleeps 125 s" in message
-    assert "A GET that answers when it is over and needs no header" in message
+    assert why in message and "preStop sleeps for 125 s" in message
+    assert "Offer a GET without header that answers when the drain is over" in message
     assert "set spec.drain.grace.initialSeconds" in message
 
 
@@ -266,7 +266,7 @@ def test_a_hook_that_drains_is_no_partial_lock():
 def test_a_readiness_that_is_a_port_knows_of_no_drain():
     reason, message = settled(GET)["ReadinessNotDrainAware"]
     assert reason == "ReadinessByPort"
-    assert "set spec.probes.readiness.path" in message
+    assert "Set spec.probes.readiness.path" in message
     assert "ReadinessNotDrainAware" in settled(GET, probes={"readiness": {"port": "http"}})
     assert "ReadinessNotDrainAware" in settled(GET, **one(readinessProbe={"tcpSocket": {"port": "http"}}))
 
@@ -363,11 +363,12 @@ def test_what_is_unknown_is_said_so_and_never_shown_as_0():
         readings={"v1-1": silent(pod)}))).document()  # fmt: skip
     (row,) = document["pods"]
     assert "inFlight" not in row and "observedAt" in row
-    assert "how many requests are in flight is unknown" in document["message"]
+    assert "requests in flight unknown (its drain endpoint does not report them)" in document["message"]
 
 
 @pytest.mark.parametrize(
-    ("foreign", "call"), [(GET, "a connection"), (COUNTED, "GET /internal/stats"), (None, "GET /drain")]
+    ("foreign", "call"),
+    [(GET, "accepts a connection"), (COUNTED, "answers GET /internal/stats"), (None, "answers GET /drain")],
 )
 def test_an_endpoint_that_nobody_reaches_is_named(foreign: dict[str, Any] | None, call: str):
     pods = [p if foreign is None else foreign_pod(p, foreign) for p in several("v1", 3)]
@@ -377,4 +378,4 @@ def test_an_endpoint_that_nobody_reaches_is_named(foreign: dict[str, Any] | None
         "v2", *pods, serving("v2-1"), readings=quiet, troubles=troubles
     )  # fmt: skip
     _, message = conditions(s)["DrainEndpointUnreachable"]
-    assert f"No pod answers {call}; v1-1 at 192.0.2.1:9901: no connection within 3 s. No pod is drained." in message
+    assert f"No pod is drained, because none {call}. Pod v1-1 at 192.0.2.1:9901: no connection within 3 s." in message

@@ -410,7 +410,7 @@ def test_other_ports_of_the_pod_are_named_as_uncounted_and_what_is_counted_too()
     ((kind, reason, text),) = warnings(spec(other, METRICS))
     assert (kind, reason) == (ConditionType.PORTS_UNCOUNTED, Reason.PORTS_BESIDE_GATEWAY)
     assert "9000 of container server, prom (9100) of container metrics" in text
-    assert "Counted and waited for are requests to port http (9900)" in text and "own port 8000" in text
+    assert "waits only for requests to port http (9900)" in text and "directly to the engine's port 8000" in text
     assert warnings(spec(engine(), METRICS | {"ports": []})) == []
     assert warnings(LLMServiceSpec.parse(native_spec())) == [], "a process of its own knows its ports"
 
@@ -487,7 +487,7 @@ def test_a_gateway_that_does_not_come_up_is_told_by_name():
     waits = ContainerStatus(waiting_reason="PodInitializing")
     found = failure(unready("v1-1", gateway=pulling, container=waits))
     assert found is not None
-    assert sentences.failure(found) == "container tidegate-gateway: ImagePullBackOff: no such tag"
+    assert sentences.failure(found) == "ImagePullBackOff in container tidegate-gateway: no such tag"
     found = failure(unready("v1-1", gateway=ContainerStatus(running=True), container=pulling))
     assert found is not None and sentences.failure(found).startswith("ImagePull")
     assert failure(fine("v1-1")) is None

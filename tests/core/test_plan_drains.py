@@ -340,8 +340,8 @@ def test_while_a_template_changes_the_counts_of_all_replica_sets_decide():
     assert told(standing(rs, replace(rs, uid="second", replicas=0))) == ["delete v1-1"]
 
 
-NO_WORK = "nothing runs in it (CrashLoopBackOff)"
-RESTARTED = "its process is another one than the one that was told to drain"
+NO_WORK = "its container is not running (CrashLoopBackOff)"
+RESTARTED = "its process restarted during the drain"
 
 
 def why_drained(s: Snapshot) -> str:
@@ -353,11 +353,11 @@ def why_drained(s: Snapshot) -> str:
 @pytest.mark.parametrize(
     ("pod", "fields", "why"),
     [
-        (crashing("v1-1"), {}, f"since {NO_WORK}"),
-        (starting("v1-1"), {}, "since its container has not started yet"),
-        (unready("v1-1"), {"state": "starting", "in_flight": 0}, "since it says that it is still starting"),
-        (replace(crashing("v1-1"), state=names.DRAINING, drain=record("v1-1")), {}, f"since {NO_WORK}"),
-        (draining("v1-1"), {"state": "sealed", "instance": "another"}, f"since {RESTARTED}"),
+        (crashing("v1-1"), {}, f"because {NO_WORK}"),
+        (starting("v1-1"), {}, "because its container has not started yet"),
+        (unready("v1-1"), {"state": "starting", "in_flight": 0}, "because it reports that it is still starting"),
+        (replace(crashing("v1-1"), state=names.DRAINING, drain=record("v1-1")), {}, f"because {NO_WORK}"),
+        (draining("v1-1"), {"state": "sealed", "instance": "another"}, f"because {RESTARTED}"),
         (draining("v1-1"), {"state": "sealed"}, ""),
     ],
     ids=["crash loop", "starting", "says that it starts", "crashed in its drain", "restarted", "drained"],
@@ -369,7 +369,7 @@ def test_what_ended_a_drain_is_told_where_it_was_not_its_requests(pod: Pod, fiel
 def test_a_spent_budget_is_told_with_what_kept_the_pod_from_answering():
     pod = draining("v1-1", drain=record("v1-1", since=-BUDGET - 60))
     s = middle(pod, says(pod))
-    assert why_drained(s) == "since its budget is spent"
+    assert why_drained(s) == "because its drain budget was spent"
     deaf = replace(s, troubles={"uid-v1-1": Trouble(NOW - 1, "timeout", "connected, but no answer in time")})
-    told_ = "since its budget is spent; it could not be asked (connected, but no answer in time)"
+    told_ = "because its drain budget was spent; the pod did not answer (connected, but no answer in time)"
     assert why_drained(deaf) == told_

@@ -54,7 +54,7 @@ def verdict(s: Snapshot) -> list[tuple[str, str]]:
     return [found[kind][:2] for kind in THREE]
 
 
-CONFLICT = Conflict("Service", "chat", "Service chat belongs to Helm; rename the LLMService, or remove the Service")
+CONFLICT = Conflict("Service", "chat", "Service chat belongs to Helm; delete the Service, or rename the LLMService.")
 BAD = {"template": {"spec": {"hostNetwork": True, "containers": [container("v2")]}}}
 
 
@@ -136,13 +136,14 @@ OWN_PROBE = {"template": {"spec": {"containers": [container("v1", readinessProbe
         (story("v1", *OLD, locks_missing=("tidegate-pod-delete",)), "LocksMissing", "PoliciesMissing",
             ["tidegate-pod-delete", "apply manifests/cluster"]),
         (story("v1", *OLD, services_without_state=("front",)), "ServiceNotWithdrawn", "SelectorWithoutState",
-            ["Service front", "add tidegate.dev/state: serving"]),
+            ["Service front", "Add tidegate.dev/state: serving"]),
         (story("v2", HELD, *OLD[1:], serving("v2-1"), spec={"drain": {"onExpiry": "Hold"}}),
             "DrainOverdue", "BudgetHeld",
-            ["v1-1", "600 s: 1 requests in flight", "Raise spec.drain.budgetSeconds", "push the old revision again",
+            ["v1-1 has exceeded its drain budget of 600 s and is held, which blocks the rollout: 1 request in flight.",
+                "raise spec.drain.budgetSeconds", "push the old revision again",
                 "spec.drain.onExpiry: Release", "kubectl annotate pod v1-1 tidegate.dev/release='your reason'"]),
         (story("v2", draining("v1-1", drain=record("v1-1", since=-BUDGET - 1)), *OLD[1:], serving("v2-1")),
-            "DrainOverdue", "Draining", ["v1-1", "it is let go now"]),
+            "DrainOverdue", "Draining", ["v1-1", "is being released"]),
         (story("v1", *OLD, deployments=[deployment("v1", 3, rendered="older")]), "TemplateOutdated", "RenderedBefore",
             ["chat-v1", "spec.rollout.restartedAt"]),
         (story("v1", *OLD, deployments=[deployment("v1", 3, grace_seconds=77)]), "GracePeriodStale", "TermsChanged",
@@ -185,7 +186,7 @@ def test_a_pod_that_is_ready_time_and_again_but_never_for_long_is_late_all_the_s
     assert stalled(story("v2", *OLD, serving("v2-1", created=NOW - 81, ready_since=NOW - 20), spec=STEADY)) == ""
     assert stalled(story("v2", *OLD[:2], serving("v2-2"), old, spec=STEADY)) == ""
     text = conditions(story("v2", *OLD, old, spec=STEADY))["Stalled"][2]
-    assert "v2-1 has not stayed Ready for minReadySeconds (20 s) after 60 s" in text
+    assert "v2-1 was not Ready for 20 s (spec.rollout.minReadySeconds) within 60 s" in text
 
 
 def test_it_looks_again_when_a_pod_turns_late_by_any_of_its_clocks():
@@ -206,7 +207,7 @@ def test_the_time_of_a_pod_that_waits_for_a_drain_has_not_begun():
     assert stalled(replace(found, status=LLMServiceStatus.read(ended))) == ""
     assert stalled(replace(found, status=LLMServiceStatus.read(ended), now=NOW + 30)) == LATE
     assert stalled(found) == LATE
-    assert "finds no node after 60 s (spec.rollout.progressDeadlineSeconds): 0/3 nodes" in message(found)
+    assert "was not scheduled within 60 s (spec.rollout.progressDeadlineSeconds): 0/3 nodes" in message(found)
     up = unready("v2-1", created=NOW - 500, scheduled=NOW - 10)
     assert stalled(story("v2", *OLD[1:], up, spec=first)) == ""
     assert stalled(story("v2", *OLD[1:], replace(up, scheduled=NOW - 61), spec=first)) == LATE
@@ -232,7 +233,7 @@ def test_a_rollout_is_not_over_before_its_last_pod_counts():
     fresh = serving("v2-3", ready_since=NOW - 5)
     s = story("v2", *several("v2", 2), fresh, spec=STEADY)
     assert conditions(s)["Reconciling"][:2] == ("True", "ScalingOut")
-    assert "Waiting for pod v2-3 to stay Ready for minReadySeconds (20 s)" in message(s)
+    assert "Waiting for pod v2-3 to stay Ready for 20 s (spec.rollout.minReadySeconds)" in message(s)
     assert status(plan(s)).document()["phase"] != "Ready"
     whole = story("v2", *several("v2", 2), replace(fresh, ready_since=NOW - 20), spec=STEADY)
     assert conditions(whole)["Reconciling"][:2] == ("False", "AsDesired")
@@ -250,10 +251,10 @@ def test_a_held_scale_in_is_undone_by_scaling_out_and_no_rollout_stops():
     held = draining("v1-3", drain=record("v1-3", since=-BUDGET - 9, budget=None, reason="ScaleIn"))
     s = story("v1", *OLD[:2], held, spec={"replicas": 2, "drain": {"onExpiry": "Hold"}})
     assert stalled(s) == "BudgetHeld"
-    assert "raise spec.replicas again to keep the pod, or let it go" in message(s)
+    assert "to keep the pod, raise spec.replicas again; to release it" in message(s)
     assert "rollout" not in message(s)
     other = replace(s, readings={held.uid: says(held, "draining", drain_id="a stranger's")})
-    assert "again" not in message(other) and "to wait on, or let it go" in message(other)
+    assert "again" not in message(other) and "raise spec.drain.budgetSeconds; to release it" in message(other)
 
 
 def message(s: Snapshot) -> str:
@@ -264,8 +265,8 @@ def test_the_message_of_a_rollout_says_who_drains_what_it_holds_until_when_and_w
     pod = draining("v1-1")
     s = story("v2", pod, *OLD[1:], serving("v2-1"), readings={"v1-1": says(pod, in_flight=3, oldest_seconds=41.0)})
     assert message(s) == (
-        "1 of 3 pods are of chat-v2. Pod v1-1 drains since 60 s: 3 requests in flight, the oldest 41 s old; at the "
-        f"latest at {times.clock(NOW - 60 + BUDGET)} it is let go. Then the next step follows"
+        "Rolling out chat-v2: 1 of 3 pods updated. Draining pod v1-1 for 60 s: 3 requests in flight (oldest 41 s), "
+        f"released by {times.clock(NOW - 60 + BUDGET)} at the latest."
     )
 
 
@@ -274,20 +275,20 @@ def test_the_message_says_that_a_count_is_unknown_and_why():
     trouble = Trouble(NOW - 1, "refused", "connection refused: nothing listens on that port")
     s = story("v2", *pods, readings={"v1-1": None})
     assert "it has not answered yet" in message(s)
-    assert "its count is unknown (connection refused" in message(replace(s, troubles={"uid-v1-1": trouble}))
+    assert "requests in flight unknown (connection refused" in message(replace(s, troubles={"uid-v1-1": trouble}))
     # A pod that answered before and does not any more is unknown too; what it said last is told as that.
     heard = story("v2", *pods, readings={"v1-1": says(pods[0], in_flight=3, at=NOW - 20)})
     text = message(replace(heard, troubles={"uid-v1-1": trouble}))
-    assert "its count is unknown (connection refused: nothing listens on that port; 20 s ago it was 3)" in text
+    assert "requests in flight unknown (connection refused: nothing listens on that port; 20 s ago: 3)" in text
     nowhere = story("v2", draining("v1-1", contract_port=None), *pods[1:], readings={"v1-1": None})
-    assert "its count is unknown (where to ask it is not known)" in message(nowhere)
+    assert "requests in flight unknown (its drain port is not known)" in message(nowhere)
 
 
 def test_pods_whose_hook_was_taken_are_named_with_what_that_means():
     pods = [*OLD[:2], serving("v1-3", hooked=False)]
     verdict_, reason, text = conditions(story("v1", *pods))["InPodLockPartial"]
     assert (verdict_, reason) == ("True", "PreStopAltered")
-    assert text.startswith("Pod v1-3 lacks the preStop hook that Tidegate rendered (1 in all)")
+    assert text.startswith("Pod v1-3 lacks the preStop hook that Tidegate rendered")
     assert "its requests are cut" in text and "then set spec.rollout.restartedAt" in text
     assert message(story("v1", *pods)) == text
 
@@ -298,7 +299,7 @@ def test_a_rollout_whose_pods_nobody_knows_where_to_ask_says_so():
     assert plan(s).actions == () and plan(s).questions == ()
     _, reason, text = conditions(s)["DrainEndpointUnreachable"]
     assert reason == "NoAnswer"
-    assert text.startswith("No pod is drained: at which port v1-1 is to be asked is not known")
+    assert text.startswith("No pod is drained: the drain port of pod v1-1 is not known")
     assert "tidegate.dev/drain-unreachable: <reason>" in text
     assert message(s) == text
 
@@ -306,45 +307,46 @@ def test_a_rollout_whose_pods_nobody_knows_where_to_ask_says_so():
 def test_the_message_names_three_draining_pods_and_counts_the_rest():
     pods = [draining(f"v1-{n}") for n in range(5)]
     text = message(story("v1", *pods, spec={"replicas": 0}))
-    assert text.count("drains since") == 3 and "and 2 more" in text
+    assert text.count("Draining pod") == 3 and text.endswith("2 more pods are draining.")
 
 
 def test_a_held_pod_is_said_to_be_held():
     held = draining("v1-1", drain=record("v1-1", budget=None))
     s = story("v2", held, *OLD[1:], serving("v2-1"), spec={"drain": {"onExpiry": "Hold"}})
-    assert "held until they end (drain.onExpiry: Hold)" in message(s)
+    assert "held until they end (spec.drain.onExpiry: Hold)" in message(s)
 
 
 def test_a_pod_that_is_wanted_again_is_said_to_be_and_one_that_is_drained_too():
     back = draining("v1-3", drain=record("v1-3", reason="ScaleIn"))
-    assert message(story("v1", *OLD[:2], back)).endswith("Pod v1-3 is wanted again and asked to serve")
+    assert message(story("v1", *OLD[:2], back)).endswith("Undraining pod v1-3, which is needed again.")
     done = drained("v1-1")
-    assert "Pod v1-1 is drained and about to be deleted" in message(story("v2", done, *OLD[1:], serving("v2-1")))
+    assert "Pod v1-1 is drained and is deleted next." in message(story("v2", done, *OLD[1:], serving("v2-1")))
 
 
 @pytest.mark.parametrize(
     ("s", "words"),
     [
         (story("v2", *OLD, crashing("v2-1")),
-            ["v2-1 does not come up", "CrashLoopBackOff", "exited with code 7 (Error), restarted 4 times",
-             "No further old pod is drained", "push a working revision"]),
-        (story("v2", *OLD, waiting("v2-1")), ["ImagePullBackOff: no such tag", "No further old pod is drained"]),
-        (story("v1", waiting("v1-1")), ["ImagePullBackOff: no such tag", "Push a working revision to recover"]),
+            ["Pod v2-1 does not start", "CrashLoopBackOff", "exited with code 7 (Error), restarted 4 times",
+             "No more old pods are drained", "push a working revision"]),
+        (story("v2", *OLD, waiting("v2-1")), ["ImagePullBackOff: no such tag", "No more old pods are drained"]),
+        (story("v1", waiting("v1-1")), ["ImagePullBackOff: no such tag", "To recover, push a working revision."]),
         (story("v2", *OLD, homeless("v2-1")),
-            ["3 Insufficient nvidia.com/gpu. No old pod goes", "spec.rollout.maxSurge: 0 and maxUnavailable: 1"]),
+            ["3 Insufficient nvidia.com/gpu. No old pod is drained", "spec.rollout.maxSurge: 0 and maxUnavailable: 1"]),
         (story("v2", *OLD, unready("v2-1", created=NOW - 1801)), ["1800 s", "spec.rollout.progressDeadlineSeconds"]),
         (story("v2", *OLD, deployments=[deployment("v1", 3), deployment("v2", 1, failure="exceeded quota: gpus")]),
-            ["Pods of chat-v2 are refused: exceeded quota: gpus"]),
+            ["Pods of Deployment chat-v2 cannot be created: exceeded quota: gpus."]),
         (story("v2", *OLD, spec=BAD), ["spec.template.spec.hostNetwork", "remove hostNetwork"]),
         (story("v2", *OLD, rejected=(("spec.template.spec.containers[0].image", "Required value"),)),
-            ["the API server refuses the template", "containers[0].image: Required value"]),
+            ["The API server rejected the new revision", "containers[0].image: Required value"]),
         (story("v1", conflicts=(CONFLICT,)), [CONFLICT.detail]),
-        (story("v2", *OLD, starting("v2-1")), ["0 of 3 pods are of chat-v2", "Waiting for pod v2-1 to be Ready"]),
+        (story("v2", *OLD, starting("v2-1")), ["Rolling out chat-v2: 0 of 3 pods updated.",
+                "Waiting for pod v2-1 to become Ready"]),
         (story("v2", going(OLD[0]), *OLD[1:], counts={"v1": 2, "v2": 0},
             spec={"rollout": {"maxSurge": 0, "maxUnavailable": 1}}),
-            ["Waiting for pod v1-1 to be gone, since maxSurge is 0"]),
+            ["Waiting for pod v1-1 to terminate; without surge"]),
         (story("v1", *OLD, locks_missing=("tidegate-pod-delete",)), ["tidegate-pod-delete"]),
-        (story("v1", *OLD), ["3 of 3 pods serve, all of chat-v1"]),
+        (story("v1", *OLD), ["3 of 3 pods are serving, all of chat-v1."]),
     ],
     ids=["crash", "no image", "no image at first", "no node", "late", "quota", "conflict", "refused", "name", "start",
         "gone", "no locks", "whole"],
@@ -368,7 +370,9 @@ def test_a_spec_that_cannot_be_read_keeps_what_is_known_and_says_what_to_mend():
     whole = status(plan(story("v1", *OLD))).document()
     found = refused(whole, "spec.port: is missing; name the port", NOW + 60)
     assert (found["observedGeneration"], found["phase"]) == (7, "Stalled")
-    assert found["message"] == "spec.port: is missing; name the port. Nothing is changed until then"
+    assert (
+        found["message"] == "Invalid spec: spec.port: is missing; name the port. Nothing changes until it is corrected."
+    )
     assert (found["serving"], found["targetRevision"]) == (3, "chat-v1")
     rows = {c["type"]: c for c in found["conditions"]}
     assert {kind: row["status"] for kind, row in rows.items()} == {

@@ -172,7 +172,7 @@ def test_unreadable_content_is_set_aside_and_left_as_it_is() -> None:
         world.until(lambda: world.condition("DrainTimesUnreadable"))
         text = world.condition("DrainTimesUnreadable")["message"]
         assert "chat-drain-times" in text
-        assert "delete the ConfigMap" in text
+        assert "delete it to start over" in text
         world.edit(image="app:v3")
         world.settle()
         assert world.server.get(CONFIG_MAPS, NAMESPACE, name_of("chat"))["data"] == rubbish["data"]
@@ -191,7 +191,7 @@ def test_a_foreign_config_map_of_that_name_is_not_touched() -> None:
         world.server.create(CONFIG_MAPS, mine)
         world.create(replicas=1)
         world.settle()
-        assert "is not Tidegate's" in world.condition("DrainTimesUnreadable")["message"]
+        assert "does not belong to Tidegate" in world.condition("DrainTimesUnreadable")["message"]
         world.edit(image="app:v2")
         world.settle()
         assert world.server.get(CONFIG_MAPS, NAMESPACE, name_of("chat"))["data"] == {"a": "b"}

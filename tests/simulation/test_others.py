@@ -138,7 +138,7 @@ def test_a_users_own_service_is_named_before_a_rollout_and_its_clients_see_no_re
     world.run(5)
     said = world.condition("ServiceNotWithdrawn")["message"]
     assert "Service mine" in said
-    assert f"add {names.STATE}: {names.SERVING} to its selector" in said
+    assert f"Add {names.STATE}: {names.SERVING} to the selector" in said
     world.traffic.start(every=1.0, seconds=(5, 20), service="mine")
     world.run(10)
     world.edit(image="app:v2")
@@ -150,7 +150,7 @@ def test_a_users_own_service_is_named_before_a_rollout_and_its_clients_see_no_re
 
 def test_a_readiness_probe_of_ones_own_is_named_before_a_rollout(world: World) -> None:
     standing(world, probes={"readiness": {"path": "/health", "port": "http"}})
-    assert "readiness probe of its own" in world.condition("ReadinessNotDrainAware")["message"]
+    assert "its own readiness probe" in world.condition("ReadinessNotDrainAware")["message"]
     world.edit(probes={"readiness": {"path": "/readyz", "port": "admin"}})
     world.settle()
     assert not world.condition("ReadinessNotDrainAware")

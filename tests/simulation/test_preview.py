@@ -166,7 +166,9 @@ def test_undo_raises_the_deployment_that_was_kept(preview: Preview):
 def test_a_template_that_conflicts_is_stuck_and_says_why(preview: Preview):
     changed(preview, "v1")
     template = {"spec": {**raw_spec()["template"]["spec"], "hostNetwork": True}}
-    with pytest.raises(Stuck, match=r"^spec\.template\.spec\.hostNetwork.*remove hostNetwork"):
+    with pytest.raises(
+        Stuck, match=r"^Cannot create the revision: spec\.template\.spec\.hostNetwork.*remove hostNetwork"
+    ):
         changed(preview, "v2", template=template)
 
 

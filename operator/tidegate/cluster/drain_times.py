@@ -11,6 +11,7 @@ from tidegate.api.errors import Conflict, Denied, NotFound, Rejected
 from tidegate.core.drain_time import drain_times
 from tidegate.core.drain_time.drain_times import DrainTimes
 from tidegate.core.render import objects
+from tidegate.core.report import conflicts
 
 from . import gather
 from .port import CONFIG_MAPS, Cluster, Object
@@ -69,7 +70,7 @@ class DrainTimesKeeper:
         except NotFound:
             found = Kept()
         except Denied as error:
-            found = Kept(trouble=_refused(name, error))
+            found = Kept(trouble=conflicts.drain_times_refused(name, str(error)))
         if held is not None and (held.uid, held.version) == (found.uid, found.version) and not found.trouble:
             # An unchanged document stays the same object, so that its estimates are not computed again.
             found = held
@@ -93,7 +94,7 @@ class DrainTimesKeeper:
         except NotFound as error:
             raise Conflict(f"ConfigMap {name} was deleted in the meantime") from error
         except (Denied, Rejected) as error:
-            self._held[key] = replace(held, trouble=_refused(name, error), read_at=now)
+            self._held[key] = replace(held, trouble=conflicts.drain_times_refused(name, str(error)), read_at=now)
             raise
         self._held[key] = replace(_kept(raw, owner), read_at=now)
 
@@ -120,27 +121,11 @@ def _kept(raw: Object, owner: objects.Owner) -> Kept:
     known = Kept(uid=meta["uid"], version=meta["resourceVersion"])
     clash = gather.conflict_over(raw, owner, CONFIG_MAPS.kind)
     if clash is not None:
-        return replace(
-            known, trouble=f"{clash.detail}. Until then, no drain times are counted and the declared terms apply"
-        )
+        return replace(known, trouble=conflicts.drain_times_unusable(clash.detail))
     try:
         return replace(known, times=drain_times.load(str((raw.get("data") or {})[KEY])))
     except KeyError:
         reason = f"it has no key {KEY}"
     except drain_times.Unreadable as error:
         reason = str(error)
-    return replace(known, trouble=_set_aside(meta["name"], reason))
-
-
-def _set_aside(name: str, reason: str) -> str:
-    return (
-        f"ConfigMap {name} cannot be read: {reason}. It is left unchanged, no drain times are counted and the declared "
-        "terms apply. Restore its content, or delete the ConfigMap to start over"
-    )
-
-
-def _refused(name: str, error: Exception) -> str:
-    return (
-        f"ConfigMap {name} cannot be read or written: {error}. Until it can, no drain times are counted. If the "
-        "operator's role does not allow get, create and patch of configmaps, apply manifests/cluster"
-    )
+    return replace(known, trouble=conflicts.drain_times_ignored(meta["name"], reason))

@@ -11,7 +11,7 @@ from tidegate.api.errors import ClusterError, Conflict, NotFound, Rejected, Temp
 from tidegate.core.drain_time.grace import grace_period
 from tidegate.core.planner import actions as a
 from tidegate.core.render import objects, sidecar
-from tidegate.core.report import sentences
+from tidegate.core.report import conflicts, events
 from tidegate.core.state.snapshot import Snapshot
 
 from . import gather, project
@@ -107,8 +107,7 @@ class Executor:
             raise TemplateRefused(causes or [("", str(error))]) from error
         self._store.put(DEPLOYMENTS, await self._apply(name, s.namespace, body, dry_run=False))
         if not action.refresh:
-            count = "1 replica" if action.replicas == 1 else f"{action.replicas} replicas"
-            await self._tell(s, "NewRevision", f"Created Deployment {name} with {count}")
+            await self._announce(s, events.created(name, action.replicas))
 
     async def _may_create(self, namespace: str) -> None:
         """A child may be missing because its namespace is being terminated, which the watch may not have seen yet."""
@@ -125,8 +124,7 @@ class Executor:
         except NotFound:
             return
         if (live["metadata"].get("labels") or {}).get(names.SERVICE) != s.name:
-            text = f"Deployment {name} exists and does not belong to Tidegate: delete it, or rename the LLMService"
-            raise TemplateRefused([("metadata.name", text)])
+            raise TemplateRefused([("metadata.name", conflicts.not_ours("Deployment", name))])
         self._store.put(DEPLOYMENTS, live)
         raise Conflict(f"Deployment {name} exists already")
 
@@ -159,10 +157,10 @@ class Executor:
         match action:
             case a.Withdraw(pod=pod, record=record):
                 log.info("service=%s/%s pod=%s draining reason=%s", s.namespace, s.name, pod, record.reason)
-                await self._tell(s, "Draining", f"Draining pod {pod}, reason {record.reason}{_held(s, action.uid)}")
+                await self._announce(s, events.withdrawn(s, action.uid, pod, record.reason))
             case a.Restore(pod=pod):
-                await self._tell(s, "Undrained", f"Pod {pod} is wanted again and returns to serving")
-            case a.MarkDrained(pod=pod, outcome=outcome, cause=cause):
+                await self._announce(s, events.restored(pod))
+            case a.MarkDrained(pod=pod, outcome=outcome):
                 log.info(
                     "service=%s/%s pod=%s drained outcome=%s cut=%s",
                     s.namespace,
@@ -171,17 +169,12 @@ class Executor:
                     outcome.outcome,
                     outcome.cut,
                 )
-                why = sentences.cause(outcome.outcome, cause)
-                cut = "an unknown number of requests" if outcome.cut is None else _requests(outcome.cut)
-                by = next((f" ({names.RELEASE}: {p.release})" for p in s.pods if p.uid == action.uid and p.release), "")
-                await self._tell(
-                    s,
-                    "Drained",
-                    f"Pod {pod}: {outcome.outcome}{by} after {outcome.seconds:.0f} s, {cut} cut{why and f', {why}'}",
-                    warning=outcome.cut != 0,
-                )
+                await self._announce(s, events.drained(s, action))
             case _:
                 pass
+
+    async def _announce(self, s: Snapshot, event: events.Event) -> None:
+        await self._tell(s, event.reason, event.message, warning=event.warning)
 
     async def _look_again(self, kind: Kind, namespace: str, name: str) -> None:
         """After a conflict the watch may lag: base the next plan on the current object of the API server."""
@@ -259,17 +252,6 @@ def _change(path: str, before: str, after: str) -> list[dict[str, Any]]:
 
 def _escape(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
-
-
-def _held(s: Snapshot, uid: str) -> str:
-    reading = s.readings.get(uid)
-    if reading is None or reading.in_flight is None:
-        return ""
-    return f": {_requests(reading.in_flight)} in flight {s.now - reading.at:.0f} s ago"
-
-
-def _requests(number: int) -> str:
-    return "1 request" if number == 1 else f"{number} requests"
 
 
 def _owner(s: Snapshot) -> objects.Owner:

@@ -11,6 +11,7 @@ from tidegate.api.status import LLMServiceStatus
 from tidegate.core.drain_time.drain_times import DrainTimes
 from tidegate.core.planner import revision
 from tidegate.core.render import objects
+from tidegate.core.report import conflicts
 from tidegate.core.state.snapshot import Conflict, Deployment, Pod, Reading, ReplicaSet, Snapshot, Trouble
 
 from . import project
@@ -89,13 +90,13 @@ def snapshot(store: Store, service: Object, spec: LLMServiceSpec, known: Known) 
 
 
 def _children(store: Store, owner: objects.Owner) -> Children:
-    conflicts: list[Conflict] = []
+    clashes: list[Conflict] = []
     deployments = []
     mine = {names.SERVICE: owner.name}
     for raw in store.select(DEPLOYMENTS, owner.namespace, mine):
         trouble = conflict_over(raw, owner, "Deployment")
         if trouble is not None:
-            conflicts.append(trouble)
+            clashes.append(trouble)
         else:
             deployments.append(project.deployment(raw, owner.uid))
     by_uid = {d.uid: d for d in deployments}
@@ -109,7 +110,7 @@ def _children(store: Store, owner: objects.Owner) -> Children:
         for raw in raw_pods
         if project.controller(raw).get("uid") in owned
     )
-    return Children(tuple(deployments), tuple(replica_sets), pods, tuple(conflicts))
+    return Children(tuple(deployments), tuple(replica_sets), pods, tuple(clashes))
 
 
 def _with_endpoint(pod: Pod, deployment: Deployment | None) -> Pod:
@@ -164,13 +165,10 @@ def conflict_over(raw: Object, owner: objects.Owner, kind: str) -> Conflict | No
     if not holder:
         if labels.get(names.SERVICE) == owner.name and labels.get(names.MANAGED_BY) == names.MANAGER:
             return None
-        detail = f"{kind} {name} exists and is not Tidegate's; rename the LLMService, or remove the {kind}"
-        return Conflict(kind, name, detail)
+        return Conflict(kind, name, conflicts.not_ours(kind, name))
     if holder.get("kind") == names.KIND and holder.get("name") == owner.name:
-        detail = f"waiting for {kind} {name} of the deleted LLMService {owner.name} to be gone"
-        return Conflict(kind, name, detail, temporary=True)
-    held_by = f"{holder.get('kind')} {holder.get('name')}"
-    return Conflict(kind, name, f"{kind} {name} belongs to {held_by}; rename the LLMService, or remove the {kind}")
+        return Conflict(kind, name, conflicts.predecessor(kind, name, owner.name), temporary=True)
+    return Conflict(kind, name, conflicts.owned(kind, name, f"{holder.get('kind')} {holder.get('name')}"))
 
 
 def services_without_state(store: Store, namespace: str, pods: tuple[Pod, ...]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from typing import Final
 
 from tidegate.api.errors import ClusterError, Conflict, Denied, NotFound
 from tidegate.core.render import objects
+from tidegate.core.report import conflicts
 from tidegate.core.state import snapshot
 
 from . import gather
@@ -65,11 +66,7 @@ class DrainKeys:
         name = raw["metadata"]["name"]
         trouble = gather.conflict_over(raw, owner, "Secret") if gather.controlled(raw) else None
         if trouble is None and not _decode(raw):
-            text = (
-                f"Secret {name} has no key `current` of printable ASCII characters in it, which a header could carry; "
-                "put one there, or delete the Secret to get a new one"
-            )
-            trouble = snapshot.Conflict("Secret", name, text)
+            trouble = snapshot.Conflict("Secret", name, conflicts.without_key(name))
         if trouble is not None or gather.orphaned(raw):
             return SecretState(False, trouble)
         self._read_at[key] = now

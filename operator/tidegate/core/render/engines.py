@@ -52,9 +52,9 @@ def missing_flags(engine: Engine, container: Container, port: int | None) -> Ite
     if not words or _has(line, "config"):
         return
     if preset.port not in (None, port) and not _says_port(line, container, preset):
-        yield f"--port {port} (it listens on {preset.port} unless told, and spec.port leads to {port})"
+        yield f"--port {port} (by default it listens on {preset.port}, but spec.port is {port})"
     if preset.local and not _has(line, "host"):
-        yield "--host 0.0.0.0 (unless told it listens on the loopback alone, where the kubelet's probes miss it)"
+        yield "--host 0.0.0.0 (by default it listens on the loopback interface only, where probes cannot reach it)"
 
 
 def _has(line: str, option: str) -> bool:

@@ -1,4 +1,7 @@
-"""Why nothing more is done, in words: one sentence for each reason of a plan. Nothing is decided here."""
+"""Why nothing more is done, in words: what is, why, and what next or what to do, for each reason of a plan.
+
+Nothing is decided here.
+"""
 
 from typing import Final
 
@@ -16,34 +19,38 @@ from tidegate.core.planner.blocked import (
     Returning,
     Unanswered,
 )
+from tidegate.core.planner.candidates import UNREADY_SECONDS
 from tidegate.core.render import validation
 from tidegate.core.state import times
 from tidegate.core.state.snapshot import Pod
 from tidegate.core.state.view import View
 
-from . import sentences
+from . import phrases, sentences
+from .phrases import count, seconds, sentence, share
 
-NEXT: Final = "The next step follows"
+NEXT: Final = "Proceeding to the next step."
 NAMED: Final = 3
-"""So many draining pods are named, the rest is counted."""
+"""So many draining pods are told of, the rest is counted."""
 
 
 def stalled(view: View, blocked: Blocked) -> str:
     """What stops the service until somebody acts, and what that person can do."""
     match blocked.detail:
         case Findings(found):
-            return "; ".join(str(f) for f in found)
+            return sentence(f"Cannot create the revision: {'; '.join(str(f) for f in found)}")
         case Causes(causes):
             text = "; ".join(f"{field}: {message}" if field else message for field, message in causes)
-            return f"the API server refuses the template: {text}"
+            text = sentence(f"The API server rejected the new revision: {text}")
+            return f"{text} Existing pods stay as they are until it is corrected."
         case Conflicts(conflicts):
-            return "; ".join(c.detail for c in conflicts)
+            return " ".join(sentence(c.detail) for c in conflicts)
         case Unanswered() as detail:
             return _no_answer(view, blocked, detail)
         case Held() as detail:
             return _held(view, blocked.pods[0], detail)
         case Message(text) if blocked.reason is BlockedReason.WRITE_REFUSED:
-            return f"The API server refuses a write of the operator: {text}"
+            text = sentence(f"The API server refused a request of the operator: {text}")
+            return f"{text} Check the operator's role and the admission policies; the operator retries."
         case _:
             return _not_coming_up(view, blocked)
 
@@ -57,15 +64,38 @@ def waiting(view: View, blocked: Blocked) -> str:
         case Blocked(BlockedReason.POD_NOT_READY, _, NotReady() as detail):
             return _not_ready(pods[0], detail)
         case Blocked(BlockedReason.POD_TERMINATING):
-            return f"Waiting for pod {pods[0].name} to be gone, since maxSurge is 0"
+            return f"Waiting for pod {pods[0].name} to terminate; without surge, its replacement is created after that."
         case Blocked(BlockedReason.POD_DRAINED):
-            return f"Pod {pods[0].name} is drained and about to be deleted"
+            return f"Pod {pods[0].name} is drained and is deleted next."
         case Blocked(BlockedReason.MIN_READY_SECONDS):
             least = view.snapshot.spec.rollout.min_ready_seconds
-            return f"Waiting for pod {pods[0].name} to stay Ready for minReadySeconds ({least} s)"
+            return f"Waiting for pod {pods[0].name} to stay Ready for {least} s (spec.rollout.minReadySeconds)."
         case Blocked(BlockedReason.LEAST_SERVING) if pods:
-            count = len(view.available)
-            return f"{count} pods serve and as many are needed, so no old pod goes before a new one serves"
+            enough = share(len(view.available), view.limits.least_serving, "required pod")
+            return f"Waiting for a new pod to be available before an old one is drained: {enough} available."
+        case _:
+            return _waiting_for_others(view, blocked)
+
+
+def _waiting_for_others(view: View, blocked: Blocked) -> str:
+    """Of pods that came or went by no decision of the plan, and of the slots that they hold."""
+    found = phrases.pods([pod.name for pod in blocked.pods])
+    match blocked:
+        case Blocked(BlockedReason.RECOVERING_FROM_LOSS):
+            return f"Waiting for a replacement of lost {found}; no serving pod is drained until then."
+        case Blocked(BlockedReason.POD_NOT_CREATED, _, Message(why, name)):
+            wanted = next((d.replicas for d in view.snapshot.deployments if d.name == name), 0)
+            return sentence(f"Waiting for Deployment {name} to have {count(wanted, 'pod')}{f': {why}' if why else ''}")
+        case Blocked(BlockedReason.FLAPPING):
+            least = seconds(UNREADY_SECONDS)
+            return f"Waiting for {found} to become Ready again; after {least} it is considered lost."
+        case Blocked(BlockedReason.ROOM_FOR_UNSCHEDULABLE):
+            room = f"the place of {found}" if blocked.pods else "the place of a drained pod"
+            return f"Waiting for the scheduler to give {room} to the new pod (spec.rollout.whenNoCapacity: DrainFirst)."
+        case Blocked(BlockedReason.ONE_AT_A_TIME):
+            return f"Waiting for {found} to drain; without the admission policies, one pod is drained at a time."
+        case Blocked(BlockedReason.NO_FREE_SLOT):
+            return f"Waiting for a free slot of the rollout to drain unavailable {found}."
         case _:
             return NEXT
 
@@ -76,107 +106,110 @@ def overdue(view: View, blocked: Blocked) -> str:
         case Held() as detail:
             return _held(view, blocked.pods[0], detail)
         case _:
-            return f"{_beyond(view, blocked.pods[0])}; it is let go now"
+            return f"{_beyond(view, blocked.pods[0])} and is being released."
 
 
 def drains(view: View, draining: tuple[Pod, ...], returning: frozenset[str]) -> str:
-    """Who drains, since when, what it waits for, and when that ends at the latest."""
-    parts = [_drain(view, pod, pod.uid in returning) for pod in draining[:NAMED] if pod.drain is not None]
+    """Who drains, for how long, what it waits for, and when that ends at the latest."""
+    parts = [_drain(view, pod, pod.uid in returning) for pod in draining[:NAMED]]
     more = len(draining) - len(parts)
-    text = "; ".join(parts) + (f"; and {more} more" if more > 0 else "")
-    return text if all(p.uid in returning for p in draining) else f"{text}. Then the next step follows"
+    if more:
+        parts.append(f"{count(more, 'more pod')} {'is' if more == 1 else 'are'} draining.")
+    return " ".join(parts)
 
 
 def _drain(view: View, pod: Pod, returns: bool) -> str:
     record = pod.drain
-    if returns or record is None:
-        return f"Pod {pod.name} is wanted again and asked to serve"
-    until = (
-        f"at the latest at {times.clock(record.deadline)} it is let go"
-        if record.deadline is not None
-        else "it is held until they end (drain.onExpiry: Hold)"
-    )
-    since = int(view.snapshot.now - record.since)
-    return f"Pod {pod.name} drains since {since} s: {sentences.work(view, pod, record)}; {until}"
+    if record is None:
+        return f"Draining pod {pod.name}."
+    if returns:
+        return f"Undraining pod {pod.name}, which is needed again."
+    until = "held until they end (spec.drain.onExpiry: Hold)"
+    if record.deadline is not None:
+        until = f"released by {times.clock(record.deadline)} at the latest"
+    lasts = seconds(view.snapshot.now - record.since)
+    return f"Draining pod {pod.name} for {lasts}: {sentences.work(view, pod, record)}, {until}."
 
 
 def _not_ready(pod: Pod, detail: NotReady) -> str:
-    why = pod.unschedulable
+    awaited, why = "become Ready", ""
     if detail.failure is not None:
         why = sentences.failure(detail.failure)
-    elif not why and detail.drained_by_others is not None:
+    elif pod.unschedulable:
+        awaited, why = "be scheduled", pod.unschedulable
+    elif detail.drained_by_others is not None:
         why = sentences.drained_by_others(detail.drained_by_others)
-    return f"Waiting for pod {pod.name} to be Ready{f' ({why})' if why else ''}"
+    return sentence(f"Waiting for pod {pod.name} to {awaited}{f': {why}' if why else ''}")
 
 
 def _not_coming_up(view: View, blocked: Blocked) -> str:
-    tail = "Push a working revision to recover"
+    tail = "To recover, push a working revision."
     if view.old_pods:
-        tail = "No further old pod is drained; push a working revision, or the old one again, to recover"
+        tail = "No more old pods are drained. To recover, push a working revision or the old one."
     match blocked:
         case Blocked(BlockedReason.NEW_REVISION_FAILED, (pod, *_), Cause(found)) if found is not None:
-            return f"Pod {pod.name} does not come up: {sentences.failure(found)}. {tail}"
-        case Blocked(BlockedReason.PODS_REFUSED, _, Message(text, name)):
-            return f"Pods of {name} are refused: {text}. {tail}"
+            text = f"Pod {pod.name} does not start: {sentences.failure(found)}"
+        case Blocked(BlockedReason.PODS_REFUSED, _, Message(why, name)):
+            text = f"Pods of Deployment {name} cannot be created: {why}"
         case Blocked(BlockedReason.NO_SPARE_CAPACITY, (pod, *_)):
-            return (
-                f"Pod {pod.name} finds no node: {pod.unschedulable.rstrip('.')}. No old pod goes for it. "
-                "Free capacity, or set spec.rollout.maxSurge: 0 and maxUnavailable: 1 to drain a pod first; if no node "
-                "could ever take it, correct resources, nodeSelector, affinity or tolerations in spec.template.spec"
+            text = f"Pod {pod.name} cannot be scheduled: {pod.unschedulable}"
+            tail = (
+                "No old pod is drained for it. Free capacity, or set spec.rollout.maxSurge: 0 and maxUnavailable: 1 to "
+                "drain a pod first. If no node could ever take it, correct resources, nodeSelector, affinity or "
+                "tolerations in spec.template.spec."
             )
         case Blocked(BlockedReason.PROGRESS_DEADLINE_EXCEEDED, (pod, *_), Cause() as detail):
-            return f"Pod {pod.name} {_late(view, pod, detail)}. {tail}"
+            text = f"Pod {pod.name} {_late(view, pod, detail)}"
         case _:
             return NEXT
+    return f"{sentence(text)} {tail}"
 
 
 def _late(view: View, pod: Pod, detail: Cause) -> str:
     """What is wrong with an overdue pod, and where to look."""
     rollout = view.snapshot.spec.rollout
-    limit = f"{rollout.progress_deadline_seconds} s (spec.rollout.progressDeadlineSeconds)"
+    limit = f"within {rollout.progress_deadline_seconds} s (spec.rollout.progressDeadlineSeconds)"
     if pod.unschedulable:
-        return f"finds no node after {limit}: {pod.unschedulable.rstrip('.')}"
+        return f"was not scheduled {limit}: {pod.unschedulable}"
     if detail.failure is not None:
-        return f"is not Ready after {limit}: {sentences.failure(detail.failure)}"
-    look = f"its log and kubectl describe pod {pod.name} say more"
+        return f"was not Ready {limit}: {sentences.failure(detail.failure)}"
+    look = f"see kubectl logs {pod.name} and kubectl describe pod {pod.name}"
     if rollout.min_ready_seconds:
-        return f"has not stayed Ready for minReadySeconds ({rollout.min_ready_seconds} s) after {limit}; {look}"
-    return f"is not Ready after {limit}; {look}"
+        return f"was not Ready for {rollout.min_ready_seconds} s (spec.rollout.minReadySeconds) {limit}; {look}"
+    return f"was not Ready {limit}; {look}"
 
 
 def _beyond(view: View, pod: Pod) -> str:
-    return f"Pod {pod.name} drains beyond its budget of {view.snapshot.spec.drain.budget_seconds} s"
+    return f"Pod {pod.name} has exceeded its drain budget of {view.snapshot.spec.drain.budget_seconds} s"
 
 
 def _held(view: View, pod: Pod, detail: Held) -> str:
     record = pod.drain
     if record is None:
-        return f"{_beyond(view, pod)}; it is let go now"
+        return f"{_beyond(view, pod)} and is being released."
     scaled = record.reason == DrainReason.SCALE_IN
-    stops = "it is held and " + ("stays until then" if scaled else "the rollout stops here")
-    back = f"{'raise spec.replicas again' if scaled else 'push the old revision again'} to keep the pod, "
+    blocks = "" if scaled else ", which blocks the rollout"
+    back = "raise spec.replicas" if scaled else "push the old revision"
+    keep = f"to keep the pod, {back} again; " if detail.undoable else ""
     return (
-        f"{_beyond(view, pod)}: {sentences.work(view, pod, record)}; {stops}. Raise spec.drain.budgetSeconds to wait "
-        f"on, {back if detail.undoable else ''}or let it go with what it holds: set spec.drain.onExpiry: Release, or "
-        f"for this pod alone: kubectl annotate pod {pod.name} {names.RELEASE}='your reason'"
+        f"{_beyond(view, pod)} and is held{blocks}: {sentences.work(view, pod, record)}. To wait longer, raise "
+        f"spec.drain.budgetSeconds; {keep}to release it, set spec.drain.onExpiry: Release, or run kubectl annotate "
+        f"pod {pod.name} {names.RELEASE}='your reason'."
     )
 
 
 def _no_answer(view: View, blocked: Blocked, detail: Unanswered) -> str:
     pod = next(iter(blocked.pods), None)
+    anyway = f"To roll out anyway, annotate the LLMService with {names.DRAIN_UNREACHABLE}: <reason>."
     if pod is not None and detail.port_unknown:
         return (
-            f"No pod is drained: at which port {pod.name} is to be asked is not known, since it lacks "
-            f"Tidegate's preStop hook and the annotation {names.SOURCE} of its Deployment cannot be read. To roll all "
-            f"the same, annotate the LLMService with {names.DRAIN_UNREACHABLE}: <reason>"
+            f"No pod is drained: the drain port of pod {pod.name} is not known, because the pod lacks Tidegate's "
+            f"preStop hook and its Deployment has no readable annotation {names.SOURCE}. {anyway}"
         )
     if pod is None or detail.trouble is None:
-        call = "GET /drain" if pod is None else sentences.asked_by(pod)
-        return f"No pod has answered {call}; no pod is drained"
+        return f"No pod is drained until one {sentences.answers(pod)}."
     port = "spec.gateway.adminPort" if validation.has_gateway(view.snapshot.spec) else "spec.drain.native.port"
     return (
-        f"No pod answers {sentences.asked_by(pod)}; {pod.name} at {pod.ip}:{pod.contract_port}: "
-        f"{detail.trouble.detail}. No pod is drained. "
-        f"Check {port}, NetworkPolicies and strict mTLS on that port; to roll all the same, annotate "
-        f"the LLMService with {names.DRAIN_UNREACHABLE}: <reason>"
+        f"No pod is drained, because none {sentences.answers(pod)}. Pod {pod.name} at {pod.ip}:{pod.contract_port}: "
+        f"{detail.trouble.detail}. Check {port}, NetworkPolicies and strict mTLS on that port. {anyway}"
     )

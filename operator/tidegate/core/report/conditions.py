@@ -1,7 +1,6 @@
 """The conditions of a service, as kstatus defines Ready, Reconciling and Stalled; further types only while true.
 
-They map what the plan says, `blocked`, `remaining` and `notices`; none is derived here. Each message says what is, why,
-and what happens next or what a person can do.
+They map what the plan says, `blocked`, `remaining` and `notices`; none is derived here.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,6 +13,7 @@ from tidegate.core.planner.plan import Plan
 from tidegate.core.state.view import View
 
 from . import blocked, notices
+from .phrases import count, share
 
 STALLING: Final[Mapping[BlockedReason, Reason]] = {
     BlockedReason.TEMPLATE_CONFLICT: Reason.TEMPLATE_CONFLICT,
@@ -67,7 +67,7 @@ def conditions(plan: Plan) -> list[Condition]:
     found = [
         Condition(ConditionType.READY, not short, ready_reason, ready_message),
         _either(ConditionType.RECONCILING, going, _settled(view)),
-        _either(ConditionType.STALLED, stalled, "Nothing stands in the way"),
+        _either(ConditionType.STALLED, stalled, "Nothing is blocked."),
     ]
     return found + list(_further(plan))
 
@@ -90,8 +90,10 @@ def _either(kind: ConditionType, verdict: Verdict | None, otherwise: str) -> Con
 
 
 def _settled(view: View) -> str:
-    text = f"{len(view.serving)} of {view.limits.replicas} pods serve"
-    return f"{text}, all of {view.target.name}" if view.target else f"{text}; nothing is changed until then"
+    if view.target is None:
+        serving = share(len(view.serving), view.limits.replicas, "pod")
+        return f"{serving} serving; nothing changes before a revision can be created."
+    return f"{share(len(view.serving), view.limits.replicas, 'pod')} serving, all of {view.target.name}."
 
 
 def _stalled(plan: Plan) -> Verdict | None:
@@ -110,15 +112,16 @@ def _reconciling(plan: Plan) -> Verdict | None:
     wanted = view.limits.replicas
     updated = sum(p.state == names.SERVING and p.ready for p in view.target_pods)
     if plan.remaining is Reason.SCALING_IN:
-        return plan.remaining, f"{len(view.serving)} pods serve, {wanted} are wanted. {_next(plan)}"
+        return plan.remaining, f"Scaling in to {count(wanted, 'pod')} ({len(view.serving)} serving). {_next(plan)}"
     if plan.remaining is not Reason.ROLLING_OUT:
-        return plan.remaining, f"{updated} of {wanted} pods serve. {_next(plan)}"
-    done = f"{updated} of {wanted} pods are of {view.target.name if view.target else 'the new revision'}"
+        return plan.remaining, f"{share(updated, wanted, 'pod')} serving. {_next(plan)}"
+    revision = view.target.name if view.target else "the new revision"
+    done = f"{updated} of {count(wanted, 'pod')} updated"
     if plan.blocked_by(BlockedReason.PAUSED) is not None:
         drains = plan.blocked_by(BlockedReason.DRAINING)
-        detail = "" if drains is None else blocked.waiting(view, drains)
-        return Reason.PAUSED, f"{done}; paused by spec.rollout.paused. {detail}"
-    return Reason.ROLLING_OUT, f"{done}. {_next(plan)}"
+        detail = "" if drains is None else f" {blocked.waiting(view, drains)}"
+        return Reason.PAUSED, f"Rollout of {revision} is paused (spec.rollout.paused): {done}.{detail}"
+    return Reason.ROLLING_OUT, f"Rolling out {revision}: {done}. {_next(plan)}"
 
 
 def _next(plan: Plan) -> str:

@@ -1,12 +1,16 @@
-"""Which Events tell what changed between two statuses, and in which words."""
+"""Events on an LLMService: what was done to its pods, and what changed between two statuses."""
 
 from dataclasses import dataclass
 from typing import Final
 
 from tidegate.api import names
-from tidegate.api.conditions import ConditionStatus, ConditionType, Outcome, PodState
+from tidegate.api.conditions import ConditionStatus, ConditionType, DrainReason, Outcome, PodState
 from tidegate.api.status import LLMServiceStatus
+from tidegate.core.planner.actions import MarkDrained
 from tidegate.core.state.snapshot import Snapshot
+
+from . import sentences
+from .phrases import count, seconds, sentence
 
 QUIET: Final = (ConditionType.READY, ConditionType.RECONCILING)
 """Conditions that change in every rollout; no Event tells of them."""
@@ -48,8 +52,8 @@ def _of_outcomes(snapshot: Snapshot, after: LLMServiceStatus) -> list[Event]:
     for row in after.outcomes:
         if row.pod not in listed and row.outcome in (Outcome.VANISHED, Outcome.RELEASED):
             given = releases.get(row.pod)
-            why = f" by {names.RELEASE}: {given}" if given else " in its drain"
-            text = f"Pod {row.pod}: {row.outcome}{why}; nobody could count what was cut"
+            by = f" ({names.RELEASE}: {given})" if given else " during its drain"
+            text = f"Pod {row.pod}: {row.outcome}{by}; the number of cut requests is unknown."
             found.append(Event(row.outcome, text))
     return found
 
@@ -57,7 +61,7 @@ def _of_outcomes(snapshot: Snapshot, after: LLMServiceStatus) -> list[Event]:
 def _of_third_party_drains(before: LLMServiceStatus, after: LLMServiceStatus) -> list[Event]:
     listed = {row.name for row in before.pods}
     return [
-        Event("DrainedByOthers", f"Pod {row.name}: {row.trouble}")
+        Event("DrainedByOthers", sentence(f"Pod {row.name}: {row.trouble}"))
         for row in after.pods
         if row.state is PodState.SERVING and row.name not in listed
     ]
@@ -67,7 +71,36 @@ def _of_rollout(before: LLMServiceStatus, after: LLMServiceStatus) -> list[Event
     rollout = after.rollout
     if rollout is None or rollout.finished_at is None or (before.rollout and before.rollout.finished_at):
         return []
-    text = f"{after.target_revision} serves with {after.serving} pods"
+    text = f"{count(after.serving, 'pod')} serving"
     if rollout.drained:
-        text += f"; {rollout.drained} pods drained, {rollout.cut} requests cut, {rollout.seconds} s"
-    return [Event("RolloutComplete", text, warning=False)]
+        text += f", {rollout.drained} drained, {count(rollout.cut, 'request')} cut, in {rollout.seconds} s"
+    return [Event("RolloutComplete", f"Rollout of {after.target_revision} is complete: {text}.", warning=False)]
+
+
+def created(deployment: str, replicas: int) -> Event:
+    """Of the Deployment of a new revision."""
+    return Event("NewRevision", f"Created Deployment {deployment} with {count(replicas, 'replica')}.", warning=False)
+
+
+def withdrawn(snapshot: Snapshot, uid: str, pod: str, reason: DrainReason) -> Event:
+    """Of a pod whose drain begins, with what it last said it holds."""
+    reading, held = snapshot.readings.get(uid), ""
+    if reading is not None and reading.in_flight is not None:
+        held = f": {count(reading.in_flight, 'request')} in flight {seconds(snapshot.now - reading.at)} ago"
+    return Event("Draining", f"Draining pod {pod}, reason {reason}{held}.", warning=False)
+
+
+def restored(pod: str) -> Event:
+    """Of a pod whose drain was undone."""
+    return Event("Undrained", f"Pod {pod} is needed again and returns to serving.", warning=False)
+
+
+def drained(snapshot: Snapshot, action: MarkDrained) -> Event:
+    """Of a pod whose drain is over: how long it took, and what was cut."""
+    outcome = action.outcome
+    why = sentences.cause(outcome.outcome, action.cause)
+    cut = "an unknown number of requests" if outcome.cut is None else count(outcome.cut, "request")
+    release = next((p.release for p in snapshot.pods if p.uid == action.uid), "")
+    by = f" ({names.RELEASE}: {release})" if release else ""
+    text = f"Pod {action.pod}: {outcome.outcome}{by} after {outcome.seconds:.0f} s, {cut} cut{why and f', {why}'}"
+    return Event("Drained", sentence(text), warning=outcome.cut != 0)

@@ -6,12 +6,14 @@ from tidegate.api.conditions import ConditionStatus, ConditionType, Phase, Reaso
 from tidegate.api.status import Condition, LLMServiceStatus, PodStatus, RolloutStatus
 from tidegate.core.state import times
 
+from .phrases import sentence
+
 _Row = TypeVar("_Row", PodStatus, RolloutStatus)
 
 
 def status(held: LLMServiceStatus, generation: int, message: str, now: float) -> LLMServiceStatus:
     """The status held, with InvalidSpec in front; pods stay as they are, and nothing is promised of them any more."""
-    text = f"{message}. Nothing is changed until then"
+    text = f"{sentence(f'Invalid spec: {message}')} Nothing changes until it is corrected."
     ready = held.condition(ConditionType.READY)
     rows = []
     for kind, value in (

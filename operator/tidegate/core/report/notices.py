@@ -12,6 +12,8 @@ from tidegate.core.render.foreign import hook_seconds
 from tidegate.core.state.snapshot import Pod
 from tidegate.core.state.view import View
 
+from .phrases import listed, seconds
+
 
 def text(view: View, notice: Notice) -> str:
     """What is, and what a person can do."""
@@ -23,7 +25,7 @@ def text(view: View, notice: Notice) -> str:
         case Share(cut):
             return _truncating(view, cut)
         case Names(found):
-            return _environment(notice.reason, ", ".join(found))
+            return _environment(notice.reason, found)
         case _:
             return _revision(view, notice)
 
@@ -32,35 +34,38 @@ def of_template(spec: LLMServiceSpec, notice: Notice) -> str:
     """Of a container or a port of the template."""
     match notice.detail:
         case Container(name, lacks) if lacks:
-            return f"Container {name} (spec.engine: {spec.engine}) lacks {'; '.join(lacks)}; add it to its args"
+            return f"Container {name} (spec.engine: {spec.engine}) lacks {' and '.join(lacks)}; add it to args."
         case Container(name) if notice.reason is Reason.OWN_READINESS_PROBE:
             return (
-                f"Container {name} has a readiness probe of its own: whoever routes by readiness alone keeps sending "
-                f"to a draining pod; probe {names.READY_PATH} of the contract's port, or remove the probe"
+                f"Container {name} has its own readiness probe, which does not fail while the pod drains, so clients "
+                "that route by readiness alone keep sending requests to it. Probe "
+                f"{names.READY_PATH} on the contract's port, or remove the probe."
             )
         case Container(name):
             return (
-                f"Container {name} is Ready while its port accepts connections: whoever routes by readiness alone "
-                "keeps sending to a draining pod; set spec.probes.readiness.path to one that fails while the "
-                "application drains"
+                f"Container {name} is Ready as long as its port accepts connections, so clients that route by "
+                "readiness alone keep sending requests to a draining pod. Set spec.probes.readiness.path to a path "
+                "that fails while the application drains."
             )
         case PortsBeside(counted, engine, beside):
             return (
-                f"Counted and waited for are requests to port {counted} ({spec.gateway.listen_port}), where the "
-                f"gateway takes them. Nobody counts those to {', '.join(beside)}, nor those sent straight to the "
-                f"engine's own port {engine} by a pod's address: a drain does not wait for them. Send what has to be "
-                f"waited for to {counted}"
+                f"A drain waits only for requests to port {counted} ({spec.gateway.listen_port}), which the gateway "
+                f"counts; it does not wait for requests to {', '.join(beside)} or directly to the engine's port "
+                f"{engine}. Send all requests that a drain must wait for to port {counted}."
             )
         case _:
             return ""
 
 
-def _environment(reason: Reason, listed: str) -> str:
+def _environment(reason: Reason, found: tuple[str, ...]) -> str:
     if reason is Reason.POLICIES_MISSING:
-        return f"Not in force: {listed}. One pod is drained at a time; apply manifests/cluster"
+        missing = ", ".join(found)
+        return f"Admission policies not in force: {missing}. One pod is drained at a time; apply manifests/cluster."
+    one = len(found) == 1
     return (
-        f"Service {listed} selects these pods without {names.STATE}: a draining pod stays "
-        f"in it until its readiness fails; add {names.STATE}: {names.SERVING} to its selector"
+        f"{'Service' if one else 'Services'} {', '.join(found)} {'selects' if one else 'select'} these pods without "
+        f"the label {names.STATE}, so a draining pod gets requests until its readiness fails. Add "
+        f"{names.STATE}: {names.SERVING} to the selector."
     )
 
 
@@ -72,35 +77,38 @@ def _revision(view: View, notice: Notice) -> str:
         return _sleeps(endpoint, view.grace)
     if target is None:
         return ""
+    now = "to apply it now, set spec.rollout.restartedAt."
     if notice.reason is Reason.RENDERED_BEFORE:
         return (
-            f"Pods of {target.name} were rendered by an older operator or with older numbers of spec.drain; they "
-            "stay as they are until the next revision, or set spec.rollout.restartedAt"
+            f"Pods of {target.name} were rendered by an older operator or with older spec.drain values. The next "
+            f"revision gets the present rendering; {now}"
         )
-    carried = "the next revision carries that, or set spec.rollout.restartedAt"
+    applied = f"The next revision gets the new value; {now}"
     if view.snapshot.spec.drain.grace.roll_on_drift:
-        carried = "a revision with that follows when the service stands whole (spec.drain.grace.rollOnDrift)"
+        applied = "A revision with the new value follows once all pods serve (spec.drain.grace.rollOnDrift)."
     return (
-        f"Pods of {target.name} get {target.grace_seconds} s when somebody else deletes them, the terms "
-        f"now sum to {view.grace.seconds} s; {carried}"
+        f"Pods of {target.name} have a grace period of {target.grace_seconds} s, but its terms now add up to "
+        f"{view.grace.seconds} s. {applied}"
     )
 
 
 def _truncating(view: View, cut: float) -> str:
     """Drains are cut by their budget so often that nobody can tell how long they would last."""
     return (
-        f"Of the last drains {math.ceil(cut * 100)} % had requests cut when the budget of "
-        f"{view.snapshot.spec.drain.budget_seconds} s was spent, so there is no P99. Raise spec.drain.budgetSeconds, "
-        "or set spec.drain.onExpiry: Hold to decide each time"
+        f"{math.ceil(cut * 100)} % of the latest drains had requests cut when the drain budget of "
+        f"{view.snapshot.spec.drain.budget_seconds} s was spent, so the P99 is unknown. Raise "
+        "spec.drain.budgetSeconds, or set spec.drain.onExpiry: Hold to decide each time."
     )
 
 
 def _altered(pods: tuple[Pod, ...]) -> str:
     """Of pods without the hook that was rendered for them: the in-pod lock is not theirs."""
+    one = len(pods) == 1
     return (
-        f"Pod {pods[0].name} lacks the preStop hook that Tidegate rendered ({len(pods)} in all): something "
-        "changed it on its way in, as a mutating webhook does. Tidegate drains it all the same, but when somebody "
-        "else deletes it, its requests are cut. Exempt these pods from the webhook, then set spec.rollout.restartedAt"
+        f"{'Pod' if one else 'Pods'} {listed([pod.name for pod in pods])} {'lacks' if one else 'lack'} the preStop "
+        "hook that Tidegate rendered, as when a mutating webhook removes it. Tidegate still drains such a pod, but "
+        "when somebody else deletes it, its requests are cut. Exempt the pods from the webhook, then set "
+        "spec.rollout.restartedAt."
     )
 
 
@@ -108,11 +116,11 @@ def _sleeps(endpoint: Foreign, grace: GracePeriod) -> str:
     """What the in-pod lock cannot do where the kubelet cannot call the drain endpoint, and what would help."""
     why = ""
     if endpoint.method is Method.GET:
-        why = " with a header from a Secret" if endpoint.header is not None else " as a wait, since it answers at once"
-    seconds = hook_seconds(grace)
+        why = " with a header from a Secret" if endpoint.header is not None else " and wait, as it answers at once"
+    lasts = seconds(hook_seconds(grace))
     return (
-        f"The kubelet cannot call {endpoint.method} {endpoint.path}{why}, so preStop sleeps {seconds} s: "
-        "when somebody else deletes a pod, its requests get that long and are cut then, and a pod that is drained "
-        "takes as long to go. A GET that answers when it is over and needs no header would serve as preStop; else set "
-        "spec.drain.grace.initialSeconds to what a drain takes"
+        f"The kubelet cannot call {endpoint.method} {endpoint.path}{why}, so preStop sleeps for {lasts}: a drained pod "
+        "takes that long to terminate, and a pod that somebody else deletes has its requests cut after that. Offer a "
+        "GET without header that answers when the drain is over, or set spec.drain.grace.initialSeconds to a drain's "
+        "length."
     )

@@ -1,10 +1,12 @@
-"""What is told of single pods to the person who is called at night: what is, why, what next."""
+"""What is said of a single pod, as parts of sentences: what it holds, why it does not start, how its drain ended."""
 
 from tidegate.api.conditions import Outcome
 from tidegate.core.planner.actions import EndCause
 from tidegate.core.state.pods import Emptiness, Failure, NoWork
 from tidegate.core.state.snapshot import DrainRecord, Pod, Reading
 from tidegate.core.state.view import View
+
+from .phrases import count, seconds
 
 
 def work(view: View, pod: Pod, record: DrainRecord) -> str:
@@ -15,17 +17,17 @@ def work(view: View, pod: Pod, record: DrainRecord) -> str:
         reading = None
     if trouble is not None:
         if reading is None or reading.in_flight is None:
-            return f"its count is unknown ({trouble.detail})"
-        ago = int(view.snapshot.now - reading.at)
-        return f"its count is unknown ({trouble.detail}; {ago} s ago it was {reading.in_flight})"
+            return f"requests in flight unknown ({trouble.detail})"
+        ago = seconds(view.snapshot.now - reading.at)
+        return f"requests in flight unknown ({trouble.detail}; {ago} ago: {reading.in_flight})"
     if not pod.askable:
-        return "its count is unknown (where to ask it is not known)"
+        return "requests in flight unknown (its drain port is not known)"
     if reading is None:
-        return "it has not answered yet"
+        return "requests in flight unknown (it has not answered yet)"
     if reading.in_flight is None:
-        return "its endpoint does not count, so how many requests are in flight is unknown"
-    oldest = f", the oldest {int(reading.oldest_seconds)} s old" if reading.oldest_seconds else ""
-    return f"{reading.in_flight} requests in flight{oldest}"
+        return "requests in flight unknown (its drain endpoint does not report them)"
+    oldest = f" (oldest {seconds(reading.oldest_seconds)})" if reading.oldest_seconds else ""
+    return f"{count(reading.in_flight, 'request')} in flight{oldest}"
 
 
 def cause(outcome: str, known: EndCause) -> str:
@@ -33,12 +35,12 @@ def cause(outcome: str, known: EndCause) -> str:
     empty = "" if known.no_work is None else no_work(known.no_work)
     match outcome:
         case Outcome.NO_WORK:
-            return f"since {empty}"
+            return f"because {empty}"
         case Outcome.VANISHED:
-            return f"since {empty or 'its process is another one than the one that was told to drain'}"
+            return f"because {empty or 'its process restarted during the drain'}"
         case Outcome.EXPIRED:
-            asked = f"; it could not be asked ({known.unanswered})" if known.unanswered else ""
-            return f"since its budget is spent{asked}"
+            asked = f"; the pod did not answer ({known.unanswered})" if known.unanswered else ""
+            return f"because its drain budget was spent{asked}"
         case _:
             return ""
 
@@ -49,31 +51,34 @@ def no_work(found: NoWork) -> str:
         case Emptiness.NOTHING_RUNS:
             exited = "" if found.exit_code is None else f"exited with code {found.exit_code}"
             why = found.waiting_reason or exited
-            return f"nothing runs in it{f' ({why})' if why else ''}"
+            return f"its container is not running{f' ({why})' if why else ''}"
         case Emptiness.NOT_STARTED:
             return "its container has not started yet"
         case Emptiness.GATEWAY_DOWN:
-            return "its gateway does not run, and whatever came through it ended with it"
+            return "its gateway is not running, which ended all requests through it"
         case Emptiness.SAYS_STARTING:
-            return "it says that it is still starting"
+            return "it reports that it is still starting"
 
 
 def failure(found: Failure) -> str:
-    """The container's own reason for not coming up."""
-    where = f"container {found.container}: " if found.container else ""
-    crash = f"container exited with code {found.exit_code} ({found.exit_reason}), restarted {found.restarts} times"
-    return f"{where}{found.reason}: {found.message if found.exit_code is None else crash}"
+    """The container's own reason for not starting."""
+    where = f" in container {found.container}" if found.container else ""
+    detail = found.message
+    if found.exit_code is not None:
+        times = count(found.restarts, "time")
+        detail = f"container exited with code {found.exit_code} ({found.exit_reason}), restarted {times}"
+    return f"{found.reason}{where}{f': {detail}' if detail else ''}"
 
 
-def asked_by(pod: Pod) -> str:
-    """The call by which a pod is asked what it holds."""
-    if pod.foreign is None:
-        return "GET /drain"
-    return "a connection" if pod.foreign.count is None else f"GET {pod.foreign.count.path}"
+def answers(pod: Pod | None) -> str:
+    """What a pod does that can be asked what it holds; None stands for any pod."""
+    if pod is None or pod.foreign is None:
+        return "answers GET /drain"
+    return "accepts a connection" if pod.foreign.count is None else f"answers GET {pod.foreign.count.path}"
 
 
 def drained_by_others(reading: Reading) -> str:
-    """Of a pod that drains by somebody else's will: what becomes of it."""
+    """Of a pod that somebody else drains: what becomes of it."""
     if reading.state == "sealed":
-        return "it was drained to its end by somebody else than Tidegate and cannot take that back: it is replaced"
-    return "it drains under an id that is not Tidegate's: it is asked to serve again"
+        return "a third party has drained it, which cannot be undone, so it is being replaced"
+    return "a third party is draining it, so Tidegate asks it to serve again"
