@@ -114,7 +114,7 @@ def assert_described(service: Service) -> None:
         shown += [f"Seconds: {term['seconds']}", f"Source: {term['source']}"]
         assert "\n".join(shown) in "\n".join(lines), (shown, text)
     (drain,) = [term for term in grace["terms"] if term["name"] == "drain"]
-    assert "more than 1 % of drains outlast" in drain["message"]
+    assert "More than 1 % of drains last longer than" in drain["message"]
 
 
 def evicted_under_load(service: Service, record: MakeRecord) -> Any:

@@ -31,6 +31,7 @@ from tidegate.core.drain_time.grace import grace_period, in_force
 from tidegate.core.drain_time.histogram import Sample
 from tidegate.core.planner import actions as a
 from tidegate.core.planner.plan import plan
+from tidegate.core.report import terms
 from tidegate.core.report.status import status
 from tidegate.core.state.snapshot import OutcomeRecord, Pod, Snapshot
 
@@ -272,7 +273,7 @@ def test_it_shrinks_by_a_fifth_a_day_and_not_before_the_next_drain() -> None:
 def test_the_cap_holds_the_sum_and_says_so() -> None:
     grace = grace_period(spec_of(), learnt(cut=(900.0,)))
     assert grace.seconds == 600
-    assert "drain.grace.maxSeconds" in next(t for t in grace.terms if t.name == "drain").message
+    assert "spec.drain.grace.maxSeconds" in str(terms.message(grace.terms[1]))
 
 
 def test_late_arrivals_lengthen_the_propagation_term_and_never_shorten_it() -> None:
@@ -309,7 +310,7 @@ def test_the_status_shows_each_term_with_what_it_rests_on() -> None:
     assert document["gracePeriod"]["seconds"] == sum(term["seconds"] for term in terms.values())
     assert terms["drain"]["samples"] == 40
     assert terms["drain"]["covers"] == pytest.approx(0.9278, abs=1e-3)
-    assert "40 samples, which cover P92" in terms["drain"]["message"]
+    assert "40 samples cover P92" in terms["drain"]["message"]
     assert terms["safety"] == {"name": "safety", "seconds": 5, "source": "Declared"}
     shown = document["drainTimes"]
     assert (shown["samples"], shown["censored"], shown["p50Seconds"], shown["p99Seconds"]) == (40, 0, 21, 21)
@@ -413,4 +414,4 @@ def test_a_term_on_its_way_down_to_the_declared_one_is_shown_as_it_is() -> None:
     known = known.add([one], {}, in_force(spec_of(), known, NOW), standing=frozenset())
     term = grace_period(spec_of(), known).terms[1]
     assert (term.seconds, str(term.source)) == (208, "Measured")
-    assert "shrinks by at most 20 % a day to 120 s" in term.message
+    assert "Decreasing by at most 20 % a day to 120 s." in str(terms.message(term))

@@ -14,9 +14,10 @@ from dev.plots.drain_time import Day, Drains, learn, picture, story
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.core.drain_time.drain_term import DAY, DrainTerm, Reason, TermInForce, drain_term, percent
+from tidegate.core.drain_time.drain_term import DAY, DrainTerm, Reason, TermInForce, drain_term
 from tidegate.core.drain_time.histogram import Histogram, Sample
 from tidegate.core.drain_time.survival import estimate
+from tidegate.core.report.terms import percent, rests_on
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -35,14 +36,14 @@ def term(
 def test_it_begins_at_the_declared_time() -> None:
     first = term([])
     assert (first.seconds, first.reason, first.source) == (120.0, Reason.DECLARED, "Declared")
-    assert first.message == "no drain seen yet: the declared 120 s"
+    assert rests_on(first) == "No samples yet: the declared 120 s."
 
 
 def test_few_samples_lower_it_and_say_how_little_they_cover() -> None:
     few = term([(8.0, False)] * 20)
     assert 8 < few.seconds < 60
     assert (few.reason, few.source) == (Reason.FEW_SAMPLES, "Measured")
-    assert "20 samples, which cover P86" in few.message
+    assert "20 samples cover P86" in rests_on(few)
 
 
 def test_299_samples_carry_it_alone() -> None:
@@ -58,7 +59,7 @@ def test_where_drains_are_cut_it_grows_by_half_until_past_them(cut_at: float, ex
     assert grown.truncated
     assert grown.seconds == expected
     assert grown.reason is (Reason.OUTGROWN if expected > 120 else Reason.DECLARED)
-    assert "so there is no P99" in grown.message
+    assert "so the P99 is unknown" in rests_on(grown)
 
 
 def test_it_grows_once_for_the_same_drains() -> None:

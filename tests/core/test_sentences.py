@@ -28,9 +28,13 @@ from core.stories import (
 from core.test_blocked import CONDITIONS, OLD, STORIES
 from tidegate.api.conditions import BlockedReason, ConditionType, DrainReason, Outcome, Reason
 from tidegate.api.status import LLMServiceStatus
+from tidegate.core.drain_time.drain_term import TermInForce, drain_term
+from tidegate.core.drain_time.grace import Term
+from tidegate.core.drain_time.histogram import Histogram, Sample
+from tidegate.core.drain_time.survival import estimate
 from tidegate.core.planner.actions import EndCause, MarkDrained
 from tidegate.core.planner.plan import plan
-from tidegate.core.report import blocked, conflicts, events, invalid
+from tidegate.core.report import blocked, conflicts, events, invalid, terms
 from tidegate.core.report.conditions import STALLING, conditions
 from tidegate.core.report.status import status
 from tidegate.core.state.pods import Emptiness, NoWork
@@ -196,11 +200,32 @@ def of_objects() -> Iterator[Row]:
     yield "InvalidSpec", str(invalid.status(LLMServiceStatus.read(None), 7, text, NOW).message)
 
 
+def of_terms() -> Iterator[Row]:
+    """Why a term of the grace period is as long as it is: `prior` declared, drains of so many seconds seen."""
+    few, cut = [(8.0, False)] * 12, [(60.0, False), (120.0, True)] * 100
+    cases: dict[str, tuple[list[tuple[float, bool]], float, TermInForce | None]] = {
+        "no samples": ([], 600.0, None),
+        "one sample": ([(120.5, False)], 600.0, None),
+        "few samples": (few, 600.0, None),
+        "many samples": ([(8.0, False)] * 299, 600.0, None),
+        "samples beyond the declared time": ([(170.0, False)] * 3, 600.0, None),
+        "cut": (cut, 600.0, None),
+        "decreasing": (few, 600.0, TermInForce(120.0, 0.0)),
+        "capped": (few, 20.0, None),
+    }
+    for name, (drains, cap, previous) in cases.items():
+        known = estimate(Histogram().add(Sample(seconds, cut) for seconds, cut in drains), 120.0)
+        term = drain_term(known, prior=120.0, cap=cap, previous=previous)
+        yield name, str(terms.message(Term("drain", 1, samples=known.n, measured=term)))
+    yield "propagation", str(terms.message(Term("propagation", 5, samples=12)))
+
+
 SECTIONS: Final = {
     "Why nothing happens": of_blocked,
     "Conditions": of_conditions,
     "Pods that drain": of_drains,
     "Pods that start": of_new_pods,
+    "Terms of the grace period": of_terms,
     "Events": of_events,
     "Objects and specs": of_objects,
 }

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from tidegate.core.drain_time.drain_term import DrainTerm, drain_term, percent
+from tidegate.core.drain_time.drain_term import DrainTerm, drain_term
 from tidegate.core.drain_time.histogram import LONGEST, Histogram, Sample
 from tidegate.core.drain_time.survival import Estimate, estimate
+from tidegate.core.report.terms import percent, rests_on
 
 from .terminal import NUMBER, quoted, say, seconds
 
@@ -94,7 +95,7 @@ def _document(found: Estimate, term: DrainTerm, terms: list[dict[str, Any]]) -> 
         "terminationGracePeriodSeconds": sum(t["seconds"] for t in terms),
         "terms": terms,
         "capped": term.capped,
-        "message": term.message,
+        "message": rests_on(term),
     }
 
 
@@ -110,7 +111,7 @@ def _table(found: Estimate, term: DrainTerm, terms: list[dict[str, Any]], cap: f
     for entry in terms:
         yield f"  {entry['name']:<12}{entry['seconds']:>5}  {entry['source']}"
     yield ""
-    yield f"drain term: {term.message}."
+    yield f"drain term: {rests_on(term)}"
     if term.capped:
         yield f"It should be {math.ceil(term.target)} s; the cap of the sum, {cap:g} s, holds it down."
     if found.truncated:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from .histogram import GROWTH
 from .survival import Estimate, outgrown
 
 SHRINK_PER_DAY = 0.20
@@ -53,7 +52,10 @@ class DrainTerm:
     """Held below what it should be by the cap."""
     truncated: bool
     """Drains are cut too early to tell the P99."""
-    message: str
+    estimate: Estimate
+    """What it was computed from."""
+    prior: float
+    """The declared term, in seconds."""
 
     @property
     def source(self) -> str:
@@ -94,7 +96,8 @@ def drain_term(
         shrinking=wanted > target and cap > target,
         capped=wanted > cap,
         truncated=estimate.truncated,
-        message=_message(estimate, reason, prior),
+        estimate=estimate,
+        prior=prior,
     )
 
 
@@ -104,27 +107,3 @@ def _reason(estimate: Estimate, prior: float, target: float) -> Reason:
     if target < prior:
         return Reason.FEW_SAMPLES
     return Reason.DECLARED if target == prior else Reason.OUTGROWN
-
-
-def _message(estimate: Estimate, reason: Reason, prior: float) -> str:
-    # The lower edge of the bucket: drains have run so long for certain.
-    longest = f"{estimate.longest / GROWTH:.0f} s"
-    end = {
-        Reason.MEASURED: "95 % upper bound of the P99",
-        Reason.FEW_SAMPLES: f"the longest seen, {longest}, and an exponential tail from there to the P99",
-        Reason.OUTGROWN: f"the declared {prior:g} s, grown by half until past {longest}",
-        Reason.DECLARED: f"the declared {prior:g} s",
-    }[reason]
-    if not estimate.n:
-        return f"no drain seen yet: {end}"
-    if estimate.truncated:
-        return f"more than 1 % of drains outlast {longest}, the longest seen, so there is no P99: {end}"
-    samples = f"{estimate.n_effective:.0f} sample{'' if round(estimate.n_effective) == 1 else 's'}"
-    seen = ", the longest seen" if reason is Reason.OUTGROWN else ""
-    return f"{samples}, which cover P{percent(estimate.covers)}: {end}{seen}"
-
-
-def percent(share: float) -> str:
-    """A percentile for people, never rounded up: 0.5493 is 54, 0.99003 is 99, 0.9969 is 99.6."""
-    tenths = int(share * 1000 + 1e-6)
-    return f"{tenths / 10:.1f}" if tenths >= 990 and tenths % 10 else str(tenths // 10)

@@ -30,14 +30,15 @@ NOTHING_LEARNT: Final = DrainTimes()
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One summand, in seconds. `samples` and `covers` say what a measured one rests on, `message` why it is so long."""
+    """One summand, in seconds. `samples`, `covers` and `measured` say what a measured one rests on."""
 
     name: str
     seconds: int
     source: TermSource = TermSource.DECLARED
     samples: int | None = None
     covers: float | None = None
-    message: str = ""
+    measured: DrainTerm | None = None
+    """None for one that was not measured, or whose samples stay within the declared time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,7 @@ def _term(name: str, declared: int, histogram: Histogram, measured: Measured) ->
         TermSource.MEASURED if measured_now else TermSource.DECLARED,
         histogram.n,
         covered(known),
-        _why(term),
+        term,
     )
 
 
@@ -159,20 +160,9 @@ def _propagation(spec: LLMServiceSpec, learnt: DrainTimes, measured: Measured) -
     term = _term("propagation", declared, learnt.arrivals, measured)
     if term.samples is None or term.seconds > declared:
         return term
-    message = f"arrivals after a withdrawal stay within the declared {declared} s, from which drains are counted"
-    return replace(term, seconds=declared, source=TermSource.DECLARED, message=message)
+    return replace(term, seconds=declared, source=TermSource.DECLARED, measured=None)
 
 
 def covered(known: Estimate) -> float:
     """The share that the samples bound, for people: never rounded up."""
     return math.floor(known.covers * 1e4 + 1e-6) / 1e4
-
-
-def _why(term: DrainTerm) -> str:
-    if term.capped:
-        return (
-            f"{term.message}; held down to what the cap, drain.grace.maxSeconds, leaves of {math.ceil(term.target)} s"
-        )
-    if term.shrinking:
-        return f"{term.message}; shrinks by at most 20 % a day to {math.ceil(term.target)} s"
-    return term.message

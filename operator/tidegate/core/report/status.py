@@ -30,7 +30,7 @@ from tidegate.core.state import times
 from tidegate.core.state.snapshot import OutcomeRecord, Pod, Snapshot
 from tidegate.core.state.view import View
 
-from . import conditions, sentences
+from . import conditions, sentences, terms
 
 KEPT_OUTCOMES: Final = 10
 
@@ -154,7 +154,6 @@ def _eta(found: Eta) -> tuple[int | None, int | None]:
 def _grace(view: View) -> GracePeriod:
     rows = []
     for term in view.grace.terms:
-        measured = term.samples is not None
         rows.append(
             GraceTerm(
                 name=term.name,
@@ -162,7 +161,7 @@ def _grace(view: View) -> GracePeriod:
                 source=term.source,
                 samples=term.samples,
                 covers=term.covers,
-                message=term.message if measured else None,
+                message=terms.message(term),
             )
         )
     return GracePeriod(seconds=view.grace.seconds, terms=tuple(rows))
