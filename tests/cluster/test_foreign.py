@@ -175,7 +175,7 @@ def test_a_liveness_that_fails_while_draining_is_refused(operator: Operator, nam
     eventually("the template is refused", refused)
     stalled = service.condition(ConditionType.STALLED)
     assert stalled is not None
-    assert "spec.probes.liveness.path: LiteLLM answers it with 503 from /health/drain on" in stalled["message"]
+    assert "spec.probes.liveness.path: LiteLLM answers it with 503 after /health/drain" in stalled["message"]
     assert "remove the path" in stalled["message"]
     assert service.deployments() == []
 

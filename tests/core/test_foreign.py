@@ -166,31 +166,31 @@ def probed(path: str, port: int | str = "admin", name: str = "livenessProbe") ->
             own(LITELLM, "http", probes={"liveness": {"path": "/health/liveliness"}}),
             own(LITELLM, "http", probes={"liveness": {"port": "http"}}),
             "spec.probes.liveness.path",
-            "remove the path, so that liveness probes the port alone",
+            "remove the path to probe only the port",
         ),
         (
             own(LITELLM, "http", probes={"liveness": {"path": "/health/liveness"}}),
             own(LITELLM, "http", probes={"readiness": {"path": "/health/readiness"}}),
             "spec.probes.liveness.path",
-            "or leave liveness out",
+            "or remove the liveness probe",
         ),
         (
             own(LITELLM, **probed("/health/liveliness")),
             own(LITELLM, **probed("/health/liveliness", 4001)),
             f"{FIRST}.livenessProbe.httpGet.path",
-            "leave liveness out",
+            "remove the liveness probe",
         ),
         (
             own(LITELLM | {"path": "/llm/health/drain?x=1"}, **probed("/llm/health/liveness?y=2")),
             own(LITELLM | {"path": "/llm/health/drain?x=1"}, **probed("/health/liveness")),
             f"{FIRST}.livenessProbe.httpGet.path",
-            "leave liveness out",
+            "remove the liveness probe",
         ),
         (
             own(LITELLM, **probed("/health/liveliness")),
             own(GET, **probed("/health/liveliness")),
             f"{FIRST}.livenessProbe.httpGet.path",
-            "leave liveness out",
+            "remove the liveness probe",
         ),
         (
             own(GET, "http", probes={"readiness": {"path": "/internal/drain"}}),
@@ -218,8 +218,8 @@ def test_a_probe_that_would_kill_or_drain_the_pod_is_a_conflict(
 
 def test_the_trap_is_named_with_its_owner():
     (found,) = validation.findings(spec(**own(LITELLM, "http", probes={"liveness": {"path": "/health/liveliness"}})))
-    assert "LiteLLM answers it with 503 from /health/drain on" in found.message
-    assert "kill the container in the middle of its drain" in found.message
+    assert "LiteLLM answers it with 503 after /health/drain" in found.message
+    assert "restart the container during its drain" in found.message
 
 
 def test_without_a_foreign_endpoint_none_of_this_is_a_conflict():

@@ -12,6 +12,7 @@ import pytest
 from core.stories import (
     BUDGET,
     NOW,
+    container,
     crashing,
     drained,
     draining,
@@ -21,19 +22,25 @@ from core.stories import (
     says,
     serving,
     several,
+    spec,
     starting,
     story,
     unready,
 )
 from core.test_blocked import CONDITIONS, OLD, STORIES
+from core.test_gateway_pods import CONFLICTS
+from core.test_template import CASES, unchecked
 from tidegate.api.conditions import BlockedReason, ConditionType, DrainReason, Outcome, Reason
+from tidegate.api.resource import LLMServiceSpec
 from tidegate.api.status import LLMServiceStatus
 from tidegate.core.drain_time.drain_term import TermInForce, drain_term
 from tidegate.core.drain_time.grace import Term
 from tidegate.core.drain_time.histogram import Histogram, Sample
 from tidegate.core.drain_time.survival import estimate
 from tidegate.core.planner.actions import EndCause, MarkDrained
+from tidegate.core.planner.blocked import Blocked, Findings
 from tidegate.core.planner.plan import plan
+from tidegate.core.render import validation
 from tidegate.core.report import blocked, conflicts, events, invalid, terms
 from tidegate.core.report.conditions import STALLING, conditions
 from tidegate.core.report.status import status
@@ -64,6 +71,25 @@ def of_blocked() -> Iterator[Row]:
         assert (text == blocked.NEXT) is (reason in (BlockedReason.PAUSED, BlockedReason.DRAINED_BY_OTHERS))
         if text != blocked.NEXT:
             yield reason, text
+
+
+def of_findings() -> Iterator[Row]:
+    """What a template must not hold."""
+    specs = [spec(**bad) for bad, *_ in CASES.values()] + [LLMServiceSpec.parse(bad) for bad, *_ in CONFLICTS.values()]
+    liveness = {"httpGet": {"path": "/health/liveliness", "port": 9901}}
+    litellm = {
+        "native": {"port": "admin", "foreign": {"method": "GET", "path": "/health/drain", "answersWhenOver": True}}
+    }
+    specs += [spec(drain=litellm, template={"spec": {"containers": [container("v1", livenessProbe=liveness)]}})]
+    nameless = container("v1", ports=[{"name": "api", "containerPort": 8000}])
+    bare = {"spec": {"containers": [nameless]}}
+    specs += [unchecked(container="other"), unchecked(port="grpc"), unchecked(port="grpc", container="server")]
+    specs += [unchecked(port="api", template=bare)]
+    renamed = unchecked(port="api", template=bare)
+    found = [one for each in specs for one in validation.findings(each)] + [validation.unroutable(renamed, spec())]
+    shown = plan(story("v1")).view
+    texts = {blocked.stalled(shown, Blocked(BlockedReason.TEMPLATE_CONFLICT, (), Findings((f,)))) for f in found if f}
+    yield from (("TemplateConflict", text) for text in sorted(texts))
 
 
 def of_conditions() -> Iterator[Row]:
@@ -222,6 +248,7 @@ def of_terms() -> Iterator[Row]:
 
 SECTIONS: Final = {
     "Why nothing happens": of_blocked,
+    "Conflicts of a template": of_findings,
     "Conditions": of_conditions,
     "Pods that drain": of_drains,
     "Pods that start": of_new_pods,

@@ -47,7 +47,7 @@ CASES = {
         one(env=[{"name": "TIDEGATE_OWN_THING", "value": "9"}]), f"{FIRST}.env[1].name", "remove it"),
     "our mount": (one(volumeMounts=[{"name": "a", "mountPath": names.KEY_DIR + "/"}]),
         one(volumeMounts=[{"name": "a", "mountPath": "/var/run/tidegate"}]),
-        f"{FIRST}.volumeMounts[0].mountPath", "mount yours elsewhere"),
+        f"{FIRST}.volumeMounts[0].mountPath", "mount your volume elsewhere"),
     "our volume": (pod(volumes=[{"name": names.KEY_VOLUME, "emptyDir": {}}]),
         pod(volumes=[{"name": "mine", "emptyDir": {}}]), f"{ROOT}.volumes", "rename your volume"),
 }  # fmt: skip
@@ -80,7 +80,7 @@ def template(*containers: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("fields", "field", "remedy"),
     [
-        ({"container": "elsewhere"}, "spec.container", "name one that is there"),
+        ({"container": "elsewhere"}, "spec.container", "name one of its containers"),
         ({"template": template({"name": "a"}, {"name": "b"})}, "spec.port", "or set spec.container"),
         ({"port": "grpc", "container": "server"}, "spec.port", "add it to its ports"),
         ({"template": {"spec": {}}}, "spec.port", "or set spec.container"),
@@ -98,7 +98,7 @@ def test_a_drain_port_that_is_not_declared_is_a_finding():
     bare["ports"] = bare["ports"][:1]
     found = findings(unchecked(template=template(bare)))
     assert [f.field for f in found] == ["spec.drain.native.port"]
-    assert "or give the number" in found[0].remedy
+    assert "or set the number" in found[0].remedy
     assert findings(spec(drain={"native": {"port": 9901}}, **pod(containers=[bare]))) == ()
 
 

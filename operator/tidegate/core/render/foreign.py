@@ -51,14 +51,14 @@ def findings(spec: LLMServiceSpec, container: Container, root: str) -> Iterator[
         if path is None or port != drain_port:
             continue
         if path == _bare(foreign.path):
-            yield Finding(field, "this is the drain endpoint: a probe of it would drain the pod", "probe another path")
+            yield Finding(field, "it is the drain endpoint, so a probe would drain the pod", "probe another path")
         killer = _known_to_fail(_bare(foreign.path), path) if name == "liveness" else None
         if killer is not None:
             yield Finding(
                 field,
-                f"{killer} answers it with 503 from {foreign.path} on, so the kubelet would kill the container in the "
-                "middle of its drain",
-                "remove the path, so that liveness probes the port alone, or leave liveness out",
+                f"{killer} answers it with 503 after {foreign.path}, so the kubelet would restart the container during "
+                "its drain",
+                "remove the path to probe only the port, or remove the liveness probe",
             )
 
 

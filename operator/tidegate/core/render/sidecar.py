@@ -158,20 +158,22 @@ def findings(spec: LLMServiceSpec, serving: Container, name: str) -> Iterator[Fi
         for index, found in enumerate(pod.get(part) or []):
             if found.get("name") == names.GATEWAY:
                 yield Finding(
-                    f"{root}.{part}[{index}].name", f"the name {names.GATEWAY} is Tidegate's", "rename your container"
+                    f"{root}.{part}[{index}].name",
+                    f"the name {names.GATEWAY} is reserved for Tidegate",
+                    "rename your container",
                 )
     gateway, request = spec.gateway, port_number(serving, spec.port)
     for field, number in (("listenPort", gateway.listen_port), ("adminPort", gateway.admin_port)):
         if number == request:
             yield Finding(
-                f"spec.gateway.{field}", f"the engine has port {number} itself, as spec.port says", "set a free port"
+                f"spec.gateway.{field}", f"port {number} is the engine's own port (spec.port)", "set a free port"
             )
     path = ready_path(spec, serving)
     if path is not None and not (path.isascii() and path.isprintable() and " " not in path):
         yield Finding(
             "spec.probes.readiness.path",
-            f"the gateway cannot ask for {path}: a path in a request has neither spaces nor letters beyond ASCII",
-            "write it percent-encoded, here or in the template's readinessProbe",
+            f"the gateway cannot request {path}: a path must be printable ASCII without spaces",
+            "write it percent-encoded, here or in the readinessProbe of the template",
         )
     for path, found in _running(pod):
         for index, port in enumerate(found.get("ports") or []):
@@ -188,13 +190,13 @@ def _port_findings(
         if number == taken and number != request:
             yield Finding(
                 f"{path}.containerPort",
-                f"the gateway listens on {number} (spec.gateway.{field})",
-                f"set spec.gateway.{field} to a free port, or change this one",
+                f"the gateway listens on port {number} (spec.gateway.{field})",
+                f"set spec.gateway.{field} to a free port, or change this port",
             )
     if port.get("name") in (name, names.GATEWAY_ADMIN):
         yield Finding(
             f"{path}.name",
-            f"{port['name']} is the name by which the gateway's port is found",
+            f"the name {port['name']} is reserved for the gateway's port",
             "rename this port",
         )
 

@@ -82,8 +82,8 @@ def unroutable(spec: LLMServiceSpec, older: LLMServiceSpec) -> Finding | None:
         return None
     return Finding(
         "spec.port",
-        f"pods that still serve call their request port {has}, the new ones {wanted}: one Service cannot reach both",
-        f"keep the name {has} for that port (numbers may change under it), or scale to 0 first",
+        f"existing pods name their request port {has}, new pods {wanted}, and one Service cannot select both",
+        f"keep the name {has} (its number may change), or scale to 0 first",
     )
 
 
@@ -104,41 +104,41 @@ def _findings(spec: LLMServiceSpec) -> Iterator[Finding]:
     index = [c is container for c in pod["containers"]].index(True)
     yield from _container_findings(spec, container, f"{root}.containers[{index}]")
     if any(v.get("name") == names.KEY_VOLUME for v in pod.get("volumes") or []):
-        yield Finding(f"{root}.volumes", f"the name {names.KEY_VOLUME} is Tidegate's", "rename your volume")
+        yield Finding(f"{root}.volumes", f"the name {names.KEY_VOLUME} is reserved for Tidegate", "rename your volume")
 
 
 def _pod_findings(pod: Mapping[str, Any], root: str) -> Iterator[Finding]:
     if pod.get("terminationGracePeriodSeconds") is not None:
         yield Finding(
             f"{root}.terminationGracePeriodSeconds",
-            "Tidegate computes the grace period from its terms",
+            "Tidegate computes it",
             "remove it, and set spec.drain.grace.initialSeconds and maxSeconds instead",
         )
     if pod.get("hostNetwork"):
         yield Finding(
             f"{root}.hostNetwork",
-            "a pod on the host's network has no address of its own, so its drain endpoint cannot be told from others",
+            "pods on the host network have no IP address of their own, so their drain endpoints cannot be told apart",
             "remove hostNetwork",
         )
     if (pod.get("restartPolicy") or "Always") != "Always":
-        yield Finding(f"{root}.restartPolicy", "pods of a Deployment restart Always", "remove restartPolicy")
+        yield Finding(f"{root}.restartPolicy", "a Deployment requires Always", "remove restartPolicy")
 
 
 def _metadata_findings(metadata: Mapping[str, Any]) -> Iterator[Finding]:
     for part in ("labels", "annotations"):
         for key in metadata.get(part) or {}:
             if key.startswith(f"{names.GROUP}/"):
-                yield Finding(f"spec.template.metadata.{part}[{key}]", "Tidegate sets it itself", "remove it")
+                yield Finding(f"spec.template.metadata.{part}[{key}]", "Tidegate sets it", "remove it")
 
 
 def _no_container(spec: LLMServiceSpec) -> Finding:
     if spec.container:
         return Finding(
-            "spec.container", f"no container of the template is named {spec.container}", "name one that is there"
+            "spec.container", f"the template has no container named {spec.container}", "name one of its containers"
         )
     return Finding(
         "spec.port",
-        f"no container of the template declares the port {spec.port}",
+        f"no container of the template declares port {spec.port}",
         "add it to the ports of the serving container, or set spec.container",
     )
 
@@ -147,8 +147,8 @@ def _container_findings(spec: LLMServiceSpec, container: Mapping[str, Any], path
     if (container.get("lifecycle") or {}).get("preStop"):
         yield Finding(
             f"{path}.lifecycle.preStop",
-            "Tidegate's own hook has to run there: it waits until the pod is empty",
-            "remove it, and do in your SIGTERM handler what it did",
+            "Tidegate needs it for its own hook, which waits for the drain",
+            "remove it, and do its work in your SIGTERM handler",
         )
     if port_number(container, spec.port) is None:
         yield Finding(
@@ -161,7 +161,7 @@ def _container_findings(spec: LLMServiceSpec, container: Mapping[str, Any], path
         yield Finding(
             "spec.drain.native.port",
             f"container {container.get('name')} declares no port named {spec.drain.native.port}",
-            "add it to its ports, or give the number",
+            "add it to its ports, or set the number",
         )
     yield from foreign.findings(spec, container, path)
     for index, item in enumerate(container.get("env") or []):
@@ -170,7 +170,9 @@ def _container_findings(spec: LLMServiceSpec, container: Mapping[str, Any], path
     for index, mount in enumerate(container.get("volumeMounts") or []):
         if str(mount.get("mountPath", "")).rstrip("/") == names.KEY_DIR:
             yield Finding(
-                f"{path}.volumeMounts[{index}].mountPath", "the drain key is mounted there", "mount yours elsewhere"
+                f"{path}.volumeMounts[{index}].mountPath",
+                "Tidegate mounts the drain key there",
+                "mount your volume elsewhere",
             )
 
 
