@@ -71,7 +71,7 @@ def reclaim(view: View, scaled: frozenset[str]) -> Step:
         else:
             surplus = min(unfilled, view.target_staying - view.limits.replicas)
         if surplus > 0:
-            found.append(_scale(d, d.replicas - surplus, _kept(view, d), "refused pods are not wanted any more"))
+            found.append(_scale(d, d.replicas - surplus, _kept(view, d), "refused pods not needed"))
     return Step(tuple(found))
 
 

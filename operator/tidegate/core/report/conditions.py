@@ -28,7 +28,6 @@ STALLING: Final[Mapping[BlockedReason, Reason]] = {
     BlockedReason.PROGRESS_DEADLINE_EXCEEDED: Reason.PROGRESS_DEADLINE_EXCEEDED,
 }
 """Reasons of `Stalled`: somebody has to act."""
-_OVERDUE: Final = {BlockedReason.BUDGET_HELD: Reason.BUDGET_HELD, BlockedReason.BUDGET_SPENT: Reason.DRAINING}
 OVERDUE: Final[Mapping[BlockedReason, Reason]] = {
     BlockedReason.BUDGET_HELD: Reason.BUDGET_HELD,
     BlockedReason.BUDGET_SPENT: Reason.DRAINING,
