@@ -44,6 +44,7 @@ NEW = serving("v2-1")
 DEAF = {p.uid: Trouble(NOW - 1, "timeout", "connected, but no answer in time") for p in (*OLD, NEW)}
 SILENT = {p.name: None for p in (*OLD, NEW)}
 TAKEN = Conflict("Service", "chat", conflicts.owned("Service", "chat", "Helm"))
+PREDECESSOR = Conflict("Service", "chat", conflicts.predecessor("Service", "chat", "chat"), temporary=True)
 HOLD = {"drain": {"onExpiry": "Hold"}}
 LATE = draining("v1-1", drain=record("v1-1", since=-BUDGET - 1))
 HELD = draining("v1-1", drain=record("v1-1", since=-BUDGET - 9, budget=None))
@@ -67,7 +68,7 @@ STORIES = {
     B.PODS_REFUSED: story("v2", *OLD, deployments=[deployment("v1", 3), deployment("v2", 1, failure="exceeded quota")]),
     B.NO_SPARE_CAPACITY: story("v2", *OLD, homeless("v2-1")),
     B.PROGRESS_DEADLINE_EXCEEDED: story("v2", *OLD, unready("v2-1", created=NOW - 1801)),
-    B.PREDECESSOR_TERMINATING: story("v1", conflicts=(replace(TAKEN, temporary=True),)),
+    B.PREDECESSOR_TERMINATING: story("v1", conflicts=(PREDECESSOR,)),
     B.PAUSED: story("v2", *OLD, spec={"rollout": {"paused": True}}),
     B.DRAINED_BY_OTHERS: story(
         "v1", STOLEN, *OLD[1:], readings={"v1-1": says(STOLEN, "draining", drain_id="not ours")}

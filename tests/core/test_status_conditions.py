@@ -313,7 +313,7 @@ def test_the_message_names_three_draining_pods_and_counts_the_rest():
 def test_a_held_pod_is_said_to_be_held():
     held = draining("v1-1", drain=record("v1-1", budget=None))
     s = story("v2", held, *OLD[1:], serving("v2-1"), spec={"drain": {"onExpiry": "Hold"}})
-    assert "held until they end (spec.drain.onExpiry: Hold)" in message(s)
+    assert "held until its requests end (spec.drain.onExpiry: Hold)" in message(s)
 
 
 def test_a_pod_that_is_wanted_again_is_said_to_be_and_one_that_is_drained_too():

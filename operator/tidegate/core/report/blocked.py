@@ -124,7 +124,7 @@ def _drain(view: View, pod: Pod, returns: bool) -> str:
         return f"Draining pod {pod.name}."
     if returns:
         return f"Undraining pod {pod.name}, which is needed again."
-    until = "held until they end (spec.drain.onExpiry: Hold)"
+    until = "held until its requests end (spec.drain.onExpiry: Hold)"
     if record.deadline is not None:
         until = f"released by {times.clock(record.deadline)} at the latest"
     lasts = seconds(view.snapshot.now - record.since)
