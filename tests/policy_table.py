@@ -11,21 +11,20 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tidegate.api.conditions import PodState
 from tidegate.api.names import (
     CONTAINER,
     DRAIN,
-    DRAINED,
-    DRAINING,
     RELEASE,
     REPLICAS,
     REVISION,
     SERVICE,
-    SERVING,
     SOURCE,
     STATE,
 )
 
 Object = Mapping[str, Any]
+SERVING, DRAINING, DRAINED = PodState.SERVING.value, PodState.DRAINING.value, PodState.DRAINED.value
 SERVICE_NAME = "chat"
 HASH = "0123456789"
 DESIRED = "deployment.kubernetes.io/desired-replicas"

@@ -11,8 +11,7 @@ from cluster.harness.load import Load
 from cluster.harness.operator import Operator
 from cluster.harness.record import MakeRecord, Record, is_draining, is_standing, state
 from cluster.harness.service import Namespace, Service
-from tidegate.api import names
-from tidegate.api.conditions import ConditionType, Outcome, Reason
+from tidegate.api.conditions import ConditionType, Outcome, PodState, Reason
 
 BROKEN: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "unpullable image": (
@@ -56,7 +55,7 @@ def test_no_old_pod_is_drained_for_it_and_the_next_push_recovers(
     assert set(watched.drained_pods()) == old
     assert_run_counts(namespace.logs, old)
     assert_bounds(watched, attempt)
-    assert {state(event.object) for event in watched.removals()} == {names.DRAINED}
+    assert {state(event.object) for event in watched.removals()} == {PodState.DRAINED}
     assert [row["outcome"] for row in service.status["outcomes"] if row["pod"] == attempt] == [Outcome.NO_WORK]
     assert_always_ready(namespace, audit)
 

@@ -14,8 +14,7 @@ from cluster.harness.record import MakeRecord, state
 from cluster.harness.service import Namespace, Service
 from cluster.test_evictions import evict_allowed
 from cluster.test_operator_restarts import kill_at
-from tidegate.api import names
-from tidegate.api.conditions import Outcome
+from tidegate.api.conditions import Outcome, PodState
 from tidegate.cluster.drain_times import KEY, name_of
 from tidegate.core.drain_time.drain_times import DrainTimes, load
 from tidegate.core.drain_time.grace import DRIFT
@@ -146,9 +145,9 @@ def test_no_death_of_the_operator_loses_or_doubles_a_sample(
     load = Load(namespace, service.name, streams=30, seconds="3-6").start().wait_running()
     service.wait_busy()
     moments: list[Callable[[Object], bool]] = [
-        lambda pod: state(pod) == names.DRAINED,
-        lambda pod: state(pod) == names.DRAINING,
-        lambda pod: state(pod) == names.DRAINED and counted_now(service, pod),
+        lambda pod: state(pod) == PodState.DRAINED,
+        lambda pod: state(pod) == PodState.DRAINING,
+        lambda pod: state(pod) == PodState.DRAINED and counted_now(service, pod),
     ]
     killed = kill_at(operator, service, moments)
     service.apply(tag="v2")

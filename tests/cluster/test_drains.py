@@ -12,7 +12,7 @@ from cluster.harness.operator import Operator
 from cluster.harness.record import MakeRecord, state
 from cluster.harness.service import Namespace, Service
 from tidegate.api import names
-from tidegate.api.conditions import Outcome
+from tidegate.api.conditions import Outcome, PodState
 
 LIVENESS = {
     "httpGet": {"path": names.LIVE_PATH, "port": "admin"},
@@ -81,8 +81,8 @@ def steps(namespace: Namespace, audit: Audit, pod: str, uid: str) -> list[str]:
     """What happened to one pod, in the order of the one clock that API server and pod share."""
     writes = audit.writes(namespace.name)
     found: list[tuple[float, str]] = []
-    found += [(at(c), "withdrawn") for c in writes if labelled(c, pod, names.DRAINING)]
-    found += [(at(c), "drained") for c in writes if labelled(c, pod, names.DRAINED)]
+    found += [(at(c), "withdrawn") for c in writes if labelled(c, pod, PodState.DRAINING)]
+    found += [(at(c), "drained") for c in writes if labelled(c, pod, PodState.DRAINED)]
     found += [(line["at"], "told") for line in namespace.logs.of(pod) if line["event"] == "drain"]
     found += [(line["at"], "sealed") for line in namespace.logs.of(pod) if line["event"] == "sealed"]
     found += [(at(c), "deleted") for c in writes if (c.verb, c.resource, c.name) == ("delete", "pods", pod)][:1]

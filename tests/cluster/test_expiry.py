@@ -5,8 +5,7 @@ from cluster.harness.load import Load
 from cluster.harness.operator import Operator
 from cluster.harness.record import MakeRecord, state
 from cluster.harness.service import Namespace, Service
-from tidegate.api import names
-from tidegate.api.conditions import Outcome
+from tidegate.api.conditions import Outcome, PodState
 
 BUDGET_SECONDS, SHORT = 10, "1-2"
 """Streams within the budget are so much shorter that a node whose routes follow late, or a slow pod, cuts none."""
@@ -38,7 +37,7 @@ def test_only_streams_longer_than_the_budget_are_cut(
 
     drained = watched.drained_pods()
     assert len(drained) == 2
-    assert {state(event.object) for event in watched.removals()} == {names.DRAINED}
+    assert {state(event.object) for event in watched.removals()} == {PodState.DRAINED}
     status = service.status
     assert [row["pod"] for row in status["outcomes"]] == drained
     for row in status["outcomes"]:

@@ -12,8 +12,7 @@ from cluster.harness.operator import Operator
 from cluster.harness.record import MakeRecord, is_serving, is_standing, state
 from cluster.harness.service import Namespace, Service
 from cluster.test_evictions import evict_allowed
-from tidegate.api import names
-from tidegate.api.conditions import ConditionType, Outcome, Reason
+from tidegate.api.conditions import ConditionType, Outcome, PodState, Reason
 
 TOKEN = "a-token-that-no-log-may-hold"
 SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "drain-token"}, "stringData": {"token": TOKEN}}
@@ -96,7 +95,7 @@ def test_a_rollout_loses_no_token(
     assert len(drained) == 3
     # These log what they hold when they are called, and not when they are withdrawn: on a slow machine all may be over.
     assert any(namespace.logs.drain_evidence(pod).counts for pod in drained)
-    assert {state(event.object) for event in watched.removals()} == {names.DRAINED}
+    assert {state(event.object) for event in watched.removals()} == {PodState.DRAINED}
     outcomes = {row["pod"]: (row["outcome"], row["cut"]) for row in service.status["outcomes"]}
     assert outcomes == dict.fromkeys(drained, (Outcome.DRAINED, 0))
     fewest, moment = watched.fewest(is_serving)

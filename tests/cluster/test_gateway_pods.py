@@ -18,7 +18,7 @@ from cluster.harness.record import MakeRecord, Record, is_going, is_ready, is_se
 from cluster.harness.service import Namespace, Service
 from cluster.test_evictions import evict_allowed
 from tidegate.api import names
-from tidegate.api.conditions import Outcome
+from tidegate.api.conditions import Outcome, PodState
 from tidegate.core.state import times
 
 HEALTH = {"httpGet": {"path": "/health", "port": "http"}}
@@ -73,7 +73,7 @@ def held_at_withdrawal(namespace: Namespace, watched: Record) -> dict[str, int]:
     """Streams of each drained pod when it was withdrawn, by its engine's own log."""
     held = {}
     for event in watched.events("Pod"):
-        if state(event.object) == names.DRAINING and event.name not in held:
+        if state(event.object) == PodState.DRAINING and event.name not in held:
             record = json.loads(event.object["metadata"]["annotations"][names.DRAIN])
             lines = [line for line in namespace.logs.of(event.name) if line["at"] <= times.parse(record["since"])]
             kinds = [line["event"] for line in lines]
@@ -110,7 +110,7 @@ def test_a_service_moves_behind_the_gateway_rolls_and_shrinks_without_a_cut(
     assert held.keys() == set(drained) and min(held.values()) >= LEAST_STREAMS, held
     outcomes = {row["pod"]: (row["outcome"], row["cut"]) for row in service.status["outcomes"]}
     assert outcomes == dict.fromkeys(drained, (Outcome.DRAINED, 0))
-    assert {state(event.object) for event in watched.removals()} == {names.DRAINED}
+    assert {state(event.object) for event in watched.removals()} == {PodState.DRAINED}
     assert_no_stop_with_work(namespace)
     fewest, moment = watched.fewest(is_serving)
     assert fewest >= 1, str(moment)
@@ -257,7 +257,7 @@ def test_a_container_beside_the_engine_restarts_and_takes_no_stream(
     watched.catch_up()
     assert watched.drained_pods() == []
     # NotReady for as long as the helper does not run, and withdrawn by nobody.
-    assert {state(e.object) for e in watched.events("Pod")} == {names.SERVING}
+    assert {state(e.object) for e in watched.events("Pod")} == {PodState.SERVING}
 
     service.apply(tag="v2")
     service.wait_settled()

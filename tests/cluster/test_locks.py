@@ -9,19 +9,20 @@ import pytest
 
 from cluster.harness import policies
 from cluster.harness.kube import BUDGETS, CONFIGMAPS, DEPLOYMENTS, PODS, REPLICASETS, Kube, Object, eventually
+from tidegate.api.conditions import PodState
 from tidegate.api.names import (
     CONTAINER,
     DELETION_COST,
-    DRAINED,
     LOWEST_COST,
     RELEASE,
     REPLICAS,
     REVISION,
     SERVICE,
-    SERVING,
     SOURCE,
     STATE,
 )
+
+SERVING, DRAINED = PodState.SERVING.value, PodState.DRAINED.value
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from cluster.harness.prometheus import Prometheus
 from cluster.harness.service import Namespace, Service
 from monitoring.shipped import METRIC, alerts, queries
 from tidegate.api import names
+from tidegate.api.conditions import PodState
 
 ENDLESS = ("--total", "2")
 
@@ -40,7 +41,7 @@ def watching(kube: Kube, operator: Operator, tmp_path_factory: pytest.TempPathFa
 
 
 def draining(service: Service) -> list[str]:
-    pods = service.namespace.pods(labelSelector=f"{service.labels},{names.STATE}={names.DRAINING}")
+    pods = service.namespace.pods(labelSelector=f"{service.labels},{names.STATE}={PodState.DRAINING}")
     return [str(pod["metadata"]["name"]) for pod in pods]
 
 

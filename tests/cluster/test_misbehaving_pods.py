@@ -15,7 +15,7 @@ from cluster.harness.operator import Operator
 from cluster.harness.record import MakeRecord, Record, state
 from cluster.harness.service import Namespace, Service
 from tidegate.api import names
-from tidegate.api.conditions import ConditionType, Outcome, Reason
+from tidegate.api.conditions import ConditionType, Outcome, PodState, Reason
 
 BUDGET, FLUSH = 20, 1
 """Seconds. So long before the end of its budget a pod that obeys sends its tokens, and may be sealed."""
@@ -93,7 +93,7 @@ def test_a_pod_that_misbehaves_holds_its_drain_until_the_budget_is_spent_and_not
         item.wait_settled()
     watched.catch_up()
 
-    outcomes = {e.name: outcome(e.object) for e in watched.events("Pod") if state(e.object) == names.DRAINED}
+    outcomes = {e.name: outcome(e.object) for e in watched.events("Pod") if state(e.object) == PodState.DRAINED}
     assert outcomes.keys() == set(named.values())
     assert_whom_it_cost(held, short, outcomes[named[HONEST]], {named[way] for way in WAYS})
     written = audit.statuses(namespace.name, service.name)
@@ -238,7 +238,7 @@ def test_where_no_pod_can_be_asked_none_is_drained(
     for found in watched.values():
         found.catch_up()
         assert len(found.drained_pods()) == 1
-        assert {state(event.object) for event in found.removals()} == {names.DRAINED}
+        assert {state(event.object) for event in found.removals()} == {PodState.DRAINED}
     assert [(row["pod"], row["outcome"]) for row in dead.status["outcomes"]] == [(old, Outcome.EXPIRED)]
     assert [row["outcome"] for row in mute.status["outcomes"]] == [Outcome.DRAINED]
 

@@ -12,8 +12,7 @@ from cluster.harness.load import lasting
 from cluster.harness.operator import Operator
 from cluster.harness.record import MakeRecord, Record, is_ready, is_serving, is_standing, state
 from cluster.harness.service import Namespace, Service
-from tidegate.api import names
-from tidegate.api.conditions import ConditionType, Outcome, Reason
+from tidegate.api.conditions import ConditionType, Outcome, PodState, Reason
 
 STARTING = {"START_SECONDS": "3600"}
 SLOW = {"START_SECONDS": "12"}
@@ -77,7 +76,7 @@ def is_stalled(service: Service) -> bool:
 def assert_at_once(record: Record, broken: list[str]) -> None:
     """All of them are let go before any pod of the fix is Ready."""
     first_ready = min(e.version for e in record.events("Pod") if e.name not in broken and is_ready(e.object))
-    let_go = {e.name: e.version for e in reversed(record.events("Pod")) if state(e.object) == names.DRAINED}
+    let_go = {e.name: e.version for e in reversed(record.events("Pod")) if state(e.object) == PodState.DRAINED}
     assert let_go.keys() == set(broken)
     late = {name for name, version in let_go.items() if version > first_ready}
     assert late == set(), "they waited for a pod of the fix to be Ready"
@@ -122,7 +121,7 @@ def test_old_pods_that_are_not_ready_but_generate_are_asked_and_waited_for(
     assert rows == dict.fromkeys(old, (Outcome.DRAINED, 0))
     assert all(namespace.logs.drain_evidence(pod).held for pod in old)
     assert namespace.logs.interrupted() == []
-    assert {state(event.object) for event in watched.removals()} == {names.DRAINED}
+    assert {state(event.object) for event in watched.removals()} == {PodState.DRAINED}
     most, moment = watched.most(is_standing)
     assert most <= 3, moment
 

@@ -18,7 +18,7 @@ from cluster.harness.operator import Operator
 from cluster.harness.record import MakeRecord, Record, is_serving, is_standing, state
 from cluster.harness.service import Namespace, Service
 from tidegate.api import names
-from tidegate.api.conditions import Reason
+from tidegate.api.conditions import PodState, Reason
 
 pytestmark = pytest.mark.alone
 
@@ -106,9 +106,9 @@ def test_a_successor_carries_on_from_every_moment_of_a_drain(
         operator,
         service,
         [
-            lambda pod: state(pod) == names.DRAINING,
-            lambda pod: state(pod) == names.DRAINING and waits(namespace, pod["metadata"]["name"]),
-            lambda pod: state(pod) == names.DRAINED,
+            lambda pod: state(pod) == PodState.DRAINING,
+            lambda pod: state(pod) == PodState.DRAINING and waits(namespace, pod["metadata"]["name"]),
+            lambda pod: state(pod) == PodState.DRAINED,
         ],
     )
     service.apply(tag="v2")
@@ -157,7 +157,7 @@ def assert_each_step_was_taken_once(namespace: Namespace, record: Record, audit:
     writes = [c for c in audit.writes(namespace.name, user=OPERATOR) if (c.verb, c.resource) == ("patch", "pods")]
     for pod in pods:
         labelled = [state(call.entry["responseObject"]) for call in writes if call.name == pod]
-        assert labelled == [names.DRAINING, names.DRAINED], (pod, labelled)
+        assert labelled == [PodState.DRAINING, PodState.DRAINED], (pod, labelled)
         assert len(drain_calls(namespace, pod)) == 1, drain_calls(namespace, pod)
     counts: dict[str, list[int]] = {}
     for call in audit.writes(namespace.name, user=OPERATOR):

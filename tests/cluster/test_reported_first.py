@@ -9,7 +9,7 @@ from cluster.harness.operator import Operator
 from cluster.harness.record import MakeRecord
 from cluster.harness.service import Namespace, Service
 from tidegate.api import names
-from tidegate.api.conditions import ConditionType, Reason
+from tidegate.api.conditions import ConditionType, PodState, Reason
 
 
 def own_service(name: str, selector: dict[str, str]) -> Line:
@@ -30,7 +30,7 @@ def test_a_service_of_the_users_own_is_named_before_any_pod_drains(
     found = eventually("it is named", lambda: service.condition(ConditionType.SERVICE_NOT_WITHDRAWN))
     assert (found["status"], found["reason"]) == ("True", Reason.SELECTOR_WITHOUT_STATE)
     assert found["message"].startswith("Service front selects these pods")
-    assert f"Add {names.STATE}: {names.SERVING} to the selector" in found["message"]
+    assert f"Add {names.STATE}: {PodState.SERVING} to the selector" in found["message"]
     assert service.status["message"] == found["message"]
     (event, *_) = eventually("an Event says so", lambda: namespace.events(Reason.SELECTOR_WITHOUT_STATE))
     assert event["type"] == "Warning"
@@ -38,7 +38,7 @@ def test_a_service_of_the_users_own_is_named_before_any_pod_drains(
     assert watched.drained_pods() == []
     assert watched.creations() == []
 
-    namespace.kube.apply(namespace.name, own_service("front", {"app": "chat", names.STATE: names.SERVING}))
+    namespace.kube.apply(namespace.name, own_service("front", {"app": "chat", names.STATE: PodState.SERVING.value}))
     eventually("it is not named any more", lambda: service.condition(ConditionType.SERVICE_NOT_WITHDRAWN) is None)
     load = Load(namespace, "front", streams=12, seconds="1-3", options=("--probe-rate", "10")).start().wait_running()
     service.apply(tag="v2")

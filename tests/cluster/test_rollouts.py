@@ -8,7 +8,7 @@ from cluster.harness.load import Load
 from cluster.harness.operator import Operator
 from cluster.harness.record import MakeRecord, Record, exists, is_draining, state
 from cluster.harness.service import Namespace, PlainDeployment, Service
-from tidegate.api import names
+from tidegate.api.conditions import PodState
 
 REPLICASET_CONTROLLER = "system:serviceaccount:kube-system:replicaset-controller"
 SHORT = "2-8"
@@ -19,7 +19,7 @@ def assert_only_drained_pods_went(namespace: Namespace, record: Record, audit: A
     """Each pod was drained when it began to go, was deleted by who may, and no process was stopped with work in it."""
     removals = record.removals()
     assert removals
-    early = [str(event) for event in removals if state(event.object) != names.DRAINED]
+    early = [str(event) for event in removals if state(event.object) != PodState.DRAINED]
     assert not early, early
     gone = {event.name for event in removals}
     deletes = [call for call in audit.pod_deletes(namespace.name) if call.name in gone and call.code < 300]

@@ -8,8 +8,7 @@ from cluster.harness.load import Load, lasting
 from cluster.harness.operator import Operator
 from cluster.harness.record import MakeRecord, Record, is_ready, is_serving, state
 from cluster.harness.service import Namespace, Service
-from tidegate.api import names
-from tidegate.api.conditions import Outcome
+from tidegate.api.conditions import Outcome, PodState
 from tidegate.core.state.view import FRESH_SECONDS
 
 
@@ -56,12 +55,12 @@ def asked_for(service: Service, watched: Record) -> bool:
 
 
 def withdrawn(service: Service, watched: Record) -> bool:
-    return any(state(pod) == names.DRAINING for pod in service.pods())
+    return any(state(pod) == PodState.DRAINING for pod in service.pods())
 
 
 def told(service: Service, watched: Record) -> bool:
     """The pod itself has begun to drain and is not Ready any more."""
-    return any(state(pod) == names.DRAINING and not is_ready(pod) for pod in service.pods())
+    return any(state(pod) == PodState.DRAINING and not is_ready(pod) for pod in service.pods())
 
 
 def test_cancelled_before_it_is_over_the_pod_serves_again(

@@ -10,7 +10,7 @@ from cluster.harness.operator import Operator
 from cluster.harness.record import MakeRecord, Record, is_serving, is_standing, state
 from cluster.harness.service import Namespace, Service
 from tidegate.api import names
-from tidegate.api.conditions import DrainReason
+from tidegate.api.conditions import DrainReason, PodState
 
 
 def assert_scaled_in(namespace: Namespace, record: Record, pods: int) -> None:
@@ -20,7 +20,7 @@ def assert_scaled_in(namespace: Namespace, record: Record, pods: int) -> None:
     assert_run_counts(namespace.logs, drained)
     removals = record.removals()
     assert {event.name for event in removals} == set(drained)
-    assert {state(event.object) for event in removals} == {names.DRAINED}
+    assert {state(event.object) for event in removals} == {PodState.DRAINED}
     reasons = {json.loads(event.object["metadata"]["annotations"][names.DRAIN])["reason"] for event in removals}
     assert reasons == {DrainReason.SCALE_IN}
     assert namespace.logs.interrupted() == []

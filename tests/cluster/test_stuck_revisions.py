@@ -12,8 +12,7 @@ from cluster.harness.load import Load, LoadResult
 from cluster.harness.operator import Operator
 from cluster.harness.record import MakeRecord, Record, is_serving, state
 from cluster.harness.service import MakeDevices, Namespace, Service
-from tidegate.api import names
-from tidegate.api.conditions import ConditionType, Phase, Reason
+from tidegate.api.conditions import ConditionType, Phase, PodState, Reason
 
 STEADY = {"minReadySeconds": 30, "progressDeadlineSeconds": 31}
 """A flapping pod is Ready for two probes at a time, each a second after the other, or several on a busy machine."""
@@ -146,7 +145,7 @@ def assert_stands(story: Story) -> set[str]:
     assert len(withdrawn) == way.unavailable, withdrawn
     assert set(withdrawn) <= story.old
     watched.assert_bounds(serving=REPLICAS - way.unavailable, standing=REPLICAS + 1)
-    kept = {pod["metadata"]["name"] for pod in story.service.pods() if state(pod) == names.SERVING}
+    kept = {pod["metadata"]["name"] for pod in story.service.pods() if state(pod) == PodState.SERVING}
     assert story.old - set(withdrawn) <= kept
     broken = story.attempts()
     assert broken

@@ -12,7 +12,7 @@ from cluster.harness.operator import Operator
 from cluster.harness.record import MakeRecord, Record, is_draining, is_serving, state
 from cluster.harness.service import Namespace, Service
 from tidegate.api import names
-from tidegate.api.conditions import Phase
+from tidegate.api.conditions import Phase, PodState
 
 STREAMS = "4-8"
 """So long that of the few that a pod holds when it is withdrawn one all but surely outlives it by two seconds."""
@@ -116,7 +116,7 @@ def deployments(service: Service) -> dict[str, tuple[str, int]]:
 
 
 def assert_only_drained_pods_went(namespace: Namespace, watched: Record) -> None:
-    assert {state(event.object) for event in watched.removals()} == {names.DRAINED}
+    assert {state(event.object) for event in watched.removals()} == {PodState.DRAINED}
     assert namespace.logs.interrupted() == []
     assert namespace.events("FailedPreStopHook") == []
 

@@ -15,6 +15,7 @@ from conformance.children import (
 from conformance.kubernetes import Kubernetes, eventually, for_a_while, refused
 from conformance.rows import Rows
 from tidegate.api import names
+from tidegate.api.conditions import PodState
 from tidegate.api.errors import Denied
 from tidegate.cluster import project
 from tidegate.cluster.port import DEPLOYMENTS, PODS, REPLICASETS, Object
@@ -40,7 +41,7 @@ async def _(k8s: Kubernetes) -> None:
 async def _(k8s: Kubernetes) -> None:
     (pod,) = await (await make_revision(k8s, 1)).pods()
     read = project.pod(pod)
-    assert (read.state, read.drain, read.outcome) == (names.SERVING, None, None)
+    assert (read.state, read.drain, read.outcome) == (PodState.SERVING, None, None)
     assert pod["metadata"]["annotations"][names.CONTAINER] == "server"
     assert read.contract_port == 9901
     assert read.created > 0
@@ -162,7 +163,7 @@ async def _(k8s: Kubernetes) -> None:
     await gone(k8s, pod)
     (fresh,) = await made.have(1)
     assert fresh["metadata"]["uid"] != pod["metadata"]["uid"]
-    assert project.pod(fresh).state == names.SERVING
+    assert project.pod(fresh).state == PodState.SERVING
 
 
 @ROWS.row(
@@ -182,7 +183,7 @@ async def _(k8s: Kubernetes) -> None:
     (waiting,) = [p for p in await made.have(2) if p["metadata"]["uid"] != drained["metadata"]["uid"]]
     await made.scale(1, drained)
     await gone(k8s, waiting)
-    assert (await look(k8s, drained)).state == names.DRAINED
+    assert (await look(k8s, drained)).state == PodState.DRAINED
 
 
 @ROWS.row("a failed pod is no replica: it is replaced, and stays", "core.state.snapshot:Pod.alive")
@@ -278,7 +279,7 @@ async def _(k8s: Kubernetes) -> None:
     await seal(k8s, pod)
     undone = [
         {"op": "test", "path": "/metadata/uid", "value": meta["uid"]},
-        {"op": "replace", "path": "/metadata/labels/tidegate.dev~1state", "value": names.SERVING},
+        {"op": "replace", "path": "/metadata/labels/tidegate.dev~1state", "value": PodState.SERVING.value},
     ]
     error = await refused(k8s.cluster.patch(PODS, k8s.namespace, meta["name"], undone), Denied)
     assert "cannot be changed from drained" in str(error)

@@ -14,6 +14,7 @@ from conformance.children import (
 from conformance.kubernetes import Kubernetes, eventually, refused
 from conformance.rows import Rows
 from tidegate.api import names
+from tidegate.api.conditions import PodState
 from tidegate.api.errors import Conflict, NotFound
 from tidegate.cluster import gather, project
 from tidegate.cluster.drain_times import DrainTimesKeeper, name_of
@@ -38,7 +39,7 @@ async def _(k8s: Kubernetes) -> None:
     pod = await _pod(k8s)
     await pretend(k8s, pod)
     await refused(relabel(k8s, withdrawal(pod)), Conflict)
-    assert (await look(k8s, pod)).state == names.SERVING
+    assert (await look(k8s, pod)).state == PodState.SERVING
 
 
 @ROWS.row("a state is changed, with the drain's record, on a pod that is as it was looked at", OPERATIONS)
@@ -46,7 +47,7 @@ async def _(k8s: Kubernetes) -> None:
     pod = await _pod(k8s)
     answer = await relabel(k8s, withdrawal(pod))
     assert project.pod(answer) == await look(k8s, pod)
-    assert project.pod(answer).state == names.DRAINING
+    assert project.pod(answer).state == PodState.DRAINING
     assert project.pod(answer).drain == drain_record()
 
 
@@ -56,7 +57,7 @@ async def _(k8s: Kubernetes) -> None:
     meta = pod["metadata"]
     other = a.Withdraw(meta["name"], "another-uid", drain_record(), meta["resourceVersion"])
     await refused(relabel(k8s, other), Conflict)
-    assert (await look(k8s, pod)).state == names.SERVING
+    assert (await look(k8s, pod)).state == PodState.SERVING
 
 
 @ROWS.row("a state is not changed on a pod that is in another state by now", OPERATIONS)
@@ -73,7 +74,7 @@ async def _(k8s: Kubernetes) -> None:
     for other in ('{"id":"d2"}', None):
         await k8s.merge(PODS, pod["metadata"]["name"], {"metadata": {"annotations": {names.DRAIN: other}}})
         await refused(relabel(k8s, sealing(drained)), Conflict)
-        assert (await look(k8s, pod)).state == names.DRAINING
+        assert (await look(k8s, pod)).state == PodState.DRAINING
 
 
 @ROWS.row("a drain is undone: the state goes back, the record goes", OPERATIONS)
@@ -82,7 +83,7 @@ async def _(k8s: Kubernetes) -> None:
     held = project.pod(await relabel(k8s, withdrawal(pod)))
     assert held.drain is not None
     read = project.pod(await relabel(k8s, a.Restore(held.name, held.uid, held.drain)))
-    assert (read.state, read.drain) == (names.SERVING, None)
+    assert (read.state, read.drain) == (PodState.SERVING, None)
 
 
 @ROWS.row("a drain whose record is gone is not undone", OPERATIONS)
@@ -92,7 +93,7 @@ async def _(k8s: Kubernetes) -> None:
     await k8s.merge(PODS, pod["metadata"]["name"], {"metadata": {"annotations": {names.DRAIN: None}}})
     unread = snapshot.DrainRecord("d1", "i1", "Rollout", 0.0, None)
     await refused(relabel(k8s, a.Restore(pod["metadata"]["name"], pod["metadata"]["uid"], unread)), Conflict)
-    assert (await look(k8s, pod)).state == names.DRAINING
+    assert (await look(k8s, pod)).state == PodState.DRAINING
 
 
 @ROWS.row("a drain ends in one PATCH with its outcome and the lowest deletion cost", OPERATIONS)
@@ -100,7 +101,7 @@ async def _(k8s: Kubernetes) -> None:
     pod = await _pod(k8s)
     ended = await relabel(k8s, sealing(await relabel(k8s, withdrawal(pod))))
     read = project.pod(ended)
-    assert read.state == names.DRAINED
+    assert read.state == PodState.DRAINED
     assert read.outcome is not None
     assert read.outcome.outcome == "Drained"
     assert ended["metadata"]["annotations"][names.DELETION_COST] == names.LOWEST_COST

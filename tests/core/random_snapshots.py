@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from core import stories
 from core.stories import NOW, deployment, says, story
-from tidegate.api import names
+from tidegate.api.conditions import PodState
 from tidegate.core.state.snapshot import Deployment, Pod, Reading, Snapshot, Trouble
 
 TAGS = ("v1", "v1", "v2", "v2", "v3")
@@ -67,7 +67,7 @@ def answer(draw: st.DrawFn, pod: Pod) -> Reading | None:
 def held(draw: st.DrawFn, tag: str, pods: list[Pod]) -> Deployment:
     mine = [p for p in pods if p.revision == tag]
     count = max(sum(p.alive for p in mine) + draw(st.integers(-1, 1)), 0)
-    released = frozenset(p.uid for p in mine if p.state == names.DRAINED and draw(st.booleans()))
+    released = frozenset(p.uid for p in mine if p.state == PodState.DRAINED and draw(st.booleans()))
     return deployment(tag, count, released=released)
 
 
@@ -87,7 +87,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
         },
         "drain": {"onExpiry": draw(st.sampled_from(["Release", "Release", "Hold"]))},
     }
-    said = {p.name: draw(answer(p)) for p in pods if p.alive and p.container.started and p.state != names.DRAINED}
+    said = {p.name: draw(answer(p)) for p in pods if p.alive and p.container.started and p.state != PodState.DRAINED}
     deaf = [p for p in pods if draw(st.integers(0, 9)) == 0]
     blocked = draw(st.integers(0, 9)) == 0
     return story(

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from tidegate.api import names
+from tidegate.api.conditions import PodState
 from tidegate.api.resource import LLMServiceSpec
 from tidegate.api.status import LLMServiceStatus
 from tidegate.core.drain_time.grace import grace_period
@@ -67,7 +68,7 @@ def serving(name: str, **fields: Any) -> Pod:
         "name": name,
         "uid": f"uid-{name}",
         "revision": name.rpartition("-")[0],
-        "state": names.SERVING,
+        "state": PodState.SERVING,
         "phase": "Running",
         "created": NOW - 200,
         "ip": "192.0.2.1",
@@ -127,12 +128,12 @@ def record(name: str, *, since: float = -60, budget: float | None = BUDGET, reas
 def draining(name: str, *, drain: DrainRecord | None = None, **fields: Any) -> Pod:
     """Withdrawn a minute ago, by default, and NotReady since."""
     held = record(name) if drain is None else drain
-    return unready(name, **({"state": names.DRAINING, "drain": held} | fields))
+    return unready(name, **({"state": PodState.DRAINING, "drain": held} | fields))
 
 
 def drained(name: str, *, cut: int | None = 0, at: float = -1, reason: str = "Rollout", **fields: Any) -> Pod:
     outcome = OutcomeRecord("Drained", 60.0, cut, None, NOW + at, reason)
-    return draining(name, **({"state": names.DRAINED, "outcome": outcome} | fields))
+    return draining(name, **({"state": PodState.DRAINED, "outcome": outcome} | fields))
 
 
 def says(pod: Pod, state: str | None = None, **fields: Any) -> Reading:
@@ -191,7 +192,7 @@ def story(
     tags = {p.revision: 0 for p in pods} | dict.fromkeys(counts or {}, 0)
     held = {tag: sum(p.alive and p.revision == tag for p in pods) for tag in tags} | dict(counts or {})
     made = tuple(deployment(tag, count) for tag, count in held.items()) if deployments is None else tuple(deployments)
-    heard = {p.name: says(p) for p in pods if p.alive and p.container.started and p.state != names.DRAINED}
+    heard = {p.name: says(p) for p in pods if p.alive and p.container.started and p.state != PodState.DRAINED}
     heard |= readings or {}
     uids = {p.name: p.uid for p in pods}
     known: dict[str, Any] = {

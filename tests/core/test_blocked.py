@@ -26,8 +26,7 @@ from core.stories import (
     tag_of,
     unready,
 )
-from tidegate.api import names
-from tidegate.api.conditions import BlockedReason, ConditionType, Reason
+from tidegate.api.conditions import BlockedReason, ConditionType, PodState, Reason
 from tidegate.api.resource import LLMServiceSpec
 from tidegate.core.drain_time.drain_times import Counted, DrainTimes
 from tidegate.core.drain_time.histogram import Sample
@@ -191,7 +190,7 @@ def as_wanted(s: Snapshot) -> bool:
     """Whether as many pods as are wanted serve, all of the wanted revision, and no other is there or asked for."""
     tag = tag_of(revision.source(s.raw_spec))
     alive = [p for p in s.pods if p.alive]
-    mine = [p for p in alive if p.revision == tag and p.state == names.SERVING and p.ready]
+    mine = [p for p in alive if p.revision == tag and p.state == PodState.SERVING and p.ready]
     asked = {d.revision: d.replicas for d in s.deployments if d.replicas}
     return len(mine) == len(alive) == s.spec.replicas and asked == ({tag: len(mine)} if mine else {})
 

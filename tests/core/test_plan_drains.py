@@ -25,7 +25,7 @@ from core.stories import (
     unready,
     waiting,
 )
-from tidegate.api import names
+from tidegate.api.conditions import PodState
 from tidegate.core.planner import actions as a
 from tidegate.core.planner.plan import plan
 from tidegate.core.report import sentences
@@ -356,7 +356,7 @@ def why_drained(s: Snapshot) -> str:
         (crashing("v1-1"), {}, f"because {NO_WORK}"),
         (starting("v1-1"), {}, "because its container has not started yet"),
         (unready("v1-1"), {"state": "starting", "in_flight": 0}, "because it reports that it is still starting"),
-        (replace(crashing("v1-1"), state=names.DRAINING, drain=record("v1-1")), {}, f"because {NO_WORK}"),
+        (replace(crashing("v1-1"), state=PodState.DRAINING, drain=record("v1-1")), {}, f"because {NO_WORK}"),
         (draining("v1-1"), {"state": "sealed", "instance": "another"}, f"because {RESTARTED}"),
         (draining("v1-1"), {"state": "sealed"}, ""),
     ],

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from core import stories
 from core.random_snapshots import KINDS, snapshots
 from core.stories import deployment, told
-from tidegate.api import names
+from tidegate.api.conditions import PodState
 from tidegate.core.planner import actions as a
 from tidegate.core.planner.observe import observe
 from tidegate.core.planner.plan import Plan, plan
@@ -83,30 +83,30 @@ def only_drained_pods_are_deleted_and_only_when_counted(s: Snapshot, decided: Pl
     released = {uid for d in s.deployments for uid in d.released}
     for action in decided.actions:
         if isinstance(action, a.DeletePod):
-            assert pods[action.uid].state == names.DRAINED and action.uid in released
+            assert pods[action.uid].state == PodState.DRAINED and action.uid in released
 
 
 def replicas_fall_by_the_drained_pods_they_are_lowered_for(s: Snapshot, decided: Plan) -> None:
     before = {d.name: d for d in s.deployments}
-    drained = {p.uid for p in s.pods if p.state == names.DRAINED}
+    drained = {p.uid for p in s.pods if p.state == PodState.DRAINED}
     for action in decided.actions:
         if isinstance(action, a.Scale) and action.replicas < before[action.deployment].replicas:
             counted = action.released - before[action.deployment].released
             assert counted <= drained
             held = before[action.deployment]
-            undrained = [p for p in decided.view.pods_of(held) if p.state != names.DRAINED]
+            undrained = [p for p in decided.view.pods_of(held) if p.state != PodState.DRAINED]
             assert action.replicas == max(held.replicas - len(counted), min(held.replicas, len(undrained)))
 
 
 def what_is_blocked_takes_no_working_pod(s: Snapshot, decided: Plan) -> None:
-    working = {p.uid for p in s.pods if p.ready and p.state == names.SERVING}
+    working = {p.uid for p in s.pods if p.ready and p.state == PodState.SERVING}
     if s.rejected or decided.view.target is None:
         assert not working & taken(decided)
 
 
 def what_is_paused_keeps_as_many_as_are_wanted(s: Snapshot, decided: Plan) -> None:
     view = decided.view
-    gone = {p.uid for p in s.pods if p.ready and p.state == names.SERVING} & taken(decided)
+    gone = {p.uid for p in s.pods if p.ready and p.state == PodState.SERVING} & taken(decided)
     if view.paused:
         assert not gone or sum(view.staying(d) for d in s.deployments) - len(gone) >= view.limits.replicas
 
@@ -199,11 +199,11 @@ def applied(s: Snapshot, action: a.Action) -> Snapshot:
                 )
             )  # fmt: skip
         case a.Withdraw() | a.UpdateDrain():
-            return pod(action.uid, state=names.DRAINING, drain=action.record)
+            return pod(action.uid, state=PodState.DRAINING, drain=action.record)
         case a.Restore():
-            return pod(action.uid, state=names.SERVING, drain=None)
+            return pod(action.uid, state=PodState.SERVING, drain=None)
         case a.MarkDrained():
-            return pod(action.uid, state=names.DRAINED, outcome=action.outcome)
+            return pod(action.uid, state=PodState.DRAINED, outcome=action.outcome)
         case a.DeletePod():
             return pod(action.uid, terminating=True, ready_since=None)
         case a.DeleteDeployment():

@@ -12,7 +12,7 @@ import pytest
 from monitoring.recording import Recording
 from monitoring.shipped import alerts
 from simulation.world import World
-from tidegate.api import names
+from tidegate.api.conditions import PodState
 from tidegate.cluster.port import PODS
 
 MINUTE = 60
@@ -144,9 +144,9 @@ def test_a_pod_that_goes_from_its_drain_is_told(world: World, tmp_path: Path, op
     recording = begin(world)
     began = recording.seconds
     roll(world, 200.0)
-    world.until(lambda: world.pods(state=names.DRAINING))
+    world.until(lambda: world.pods(state=PodState.DRAINING))
     world.run(10)
-    (lost,) = world.pods(state=names.DRAINING)
+    (lost,) = world.pods(state=PodState.DRAINING)
     if not operator_there:
         world.stop_operator()
     world.kubelet.vanish(lost["metadata"]["uid"])

@@ -6,6 +6,7 @@ from typing import Any
 
 from simulation.port import OPERATOR, RIVAL
 from tidegate.api import names
+from tidegate.api.conditions import PodState
 from tidegate.api.resource import WhenNoCapacity
 from tidegate.cluster import project
 from tidegate.cluster.port import DEPLOYMENTS, ENDPOINT_SLICES, LLM_SERVICES, PODS, SERVICES, Kind, Object
@@ -74,20 +75,20 @@ class Checks:
         before, after = old["metadata"]["labels"].get(names.STATE), new["metadata"]["labels"].get(names.STATE)
         if before == after:
             return
-        if after == names.DRAINING:
+        if after == PodState.DRAINING:
             self.drains.add(uid)
-        if after == names.DRAINED:
+        if after == PodState.DRAINED:
             self.outcomes[uid] = new
         if not writer.startswith(OPERATOR):
             return
-        if after == names.SERVING:
+        if after == PodState.SERVING:
             for camp in self._ours.values():
                 camp.discard(uid)
         else:
             self._ours[is_rival(writer)].add(uid)
-        if before == names.SERVING and ready(old):
+        if before == PodState.SERVING and ready(old):
             self._taken(old)
-        if after == names.DRAINED:
+        if after == PodState.DRAINED:
             self._drained(old, new)
 
     def _taken(self, pod: Object) -> None:
@@ -96,11 +97,11 @@ class Checks:
         if basis is None:
             return
         # What got lost by nobody's write of ours, a label that a person set included, may not have been seen yet.
-        believed = {p.uid for p in basis.pods if p.alive and p.ready and p.state == names.SERVING}
+        believed = {p.uid for p in basis.pods if p.alive and p.ready and p.state == PodState.SERVING}
         live = {p["metadata"]["uid"]: p for p in self._pods(pod)}
         count = len(believed - self._ours[is_rival(self._writer)])
         for uid, other in live.items():
-            serves = other["metadata"]["labels"].get(names.STATE) == names.SERVING
+            serves = other["metadata"]["labels"].get(names.STATE) == PodState.SERVING
             count += uid not in believed and serves and active(other) and ready(other)
         floor = _limits(basis).least_serving
         name = pod["metadata"]["name"]
@@ -235,7 +236,7 @@ def _wanted(s: Snapshot) -> set[str]:
 
 def _lost(s: Snapshot) -> bool:
     """Whether a pod stopped serving by nobody's order: deleted undrained, or NotReady of an old revision."""
-    gone, wanted = [p for p in s.pods if p.state == names.SERVING and not p.ready], _wanted(s)
+    gone, wanted = [p for p in s.pods if p.state == PodState.SERVING and not p.ready], _wanted(s)
     return any(p.terminating or (p.alive and p.revision not in wanted) for p in gone)
 
 

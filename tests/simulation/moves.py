@@ -9,6 +9,7 @@ from random import Random
 from simulation.process import Weather
 from simulation.world import Failure, World
 from tidegate.api import names
+from tidegate.api.conditions import PodState
 from tidegate.api.errors import ClusterError
 from tidegate.cluster.port import PODS, Object
 from tidegate.preview.pods import CONDUCTS
@@ -134,7 +135,7 @@ class Moves:
     def stream(self, rng: Random) -> str:
         count = 0
         for _ in range(rng.randint(1, 6)):
-            pods = [p for p in self.world.ready_pods(state=names.SERVING) if self._alive(p)]
+            pods = [p for p in self.world.ready_pods(state=PodState.SERVING) if self._alive(p)]
             if pods:
                 long = rng.random() < 0.1
                 self.world.load(rng.choice(pods), rng.uniform(1, 300 if long else 40))
@@ -249,11 +250,11 @@ class Moves:
         return f"break glass on {_name(pod)}"
 
     def wish(self, rng: Random) -> str:
-        pod = self._any(rng, state=names.SERVING)
+        pod = self._any(rng, state=PodState.SERVING)
         if pod is None:
             return "nobody to drain by hand"
         self.world.server.writer = "user"
-        change = {"metadata": {"labels": {names.STATE: names.DRAINING}}}
+        change = {"metadata": {"labels": {names.STATE: PodState.DRAINING.value}}}
         self.world.server.merge(PODS, "prod", pod["metadata"]["name"], change)
         return f"{_name(pod)} is labelled draining by hand"
 

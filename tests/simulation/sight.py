@@ -7,6 +7,7 @@ from typing import Any
 from simulation.checks import Checks
 from simulation.traffic import Traffic
 from tidegate.api import names
+from tidegate.api.conditions import PodState
 from tidegate.api.errors import NotFound
 from tidegate.cluster import project
 from tidegate.cluster.drain_times import KEY, name_of
@@ -125,7 +126,7 @@ class Sight:
             p
             for p in standing
             if p["metadata"]["labels"][names.REVISION] == mine
-            and p["metadata"]["labels"][names.STATE] == names.SERVING
+            and p["metadata"]["labels"][names.STATE] == PodState.SERVING
             and active(p)
             and ready(p)
         ]

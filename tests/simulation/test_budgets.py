@@ -3,6 +3,7 @@
 from simulation.stories import loaded, nothing_cut
 from simulation.world import World
 from tidegate.api import names
+from tidegate.api.conditions import PodState
 from tidegate.cluster.port import PODS
 
 
@@ -25,7 +26,7 @@ def test_hold_keeps_the_pod_until_it_is_released(world: World) -> None:
         world.load(pod, 3000.0)
     world.edit(image="app:v2")
     world.run(400)
-    assert len(world.pods(state=names.DRAINING)) == 1
+    assert len(world.pods(state=PodState.DRAINING)) == 1
     assert world.condition("DrainOverdue")["reason"] == "BudgetHeld"
     assert world.outcomes() == []
     world.edit(onExpiry="Release")
@@ -40,12 +41,12 @@ def test_hold_says_what_a_person_can_do_and_a_raised_budget_ends_the_complaint(w
     said = world.condition("DrainOverdue")["message"]
     for remedy in ("spec.drain.budgetSeconds", "onExpiry: Release", "push the old revision again", names.RELEASE):
         assert remedy in said
-    held = world.pods(state=names.DRAINING)[0]["metadata"]["name"]
+    held = world.pods(state=PodState.DRAINING)[0]["metadata"]["name"]
     assert held in said
     world.edit(budgetSeconds=600)
     world.run(10)
     assert not world.condition("DrainOverdue")
-    assert [p["metadata"]["name"] for p in world.pods(state=names.DRAINING)] == [held]
+    assert [p["metadata"]["name"] for p in world.pods(state=PodState.DRAINING)] == [held]
     world.settle()
     assert world.outcomes() == [("app:v1", "Drained", 0)] * 3
 
@@ -78,7 +79,7 @@ def test_hold_ends_by_break_glass(world: World) -> None:
     world.load(world.pods()[0], 3000.0)
     world.edit(image="app:v2")
     world.run(200)
-    held = world.pods(state=names.DRAINING)[0]
+    held = world.pods(state=PodState.DRAINING)[0]
     world.annotate(PODS, held["metadata"]["name"], release="the client is gone")
     world.run(5)
     world.settle()
@@ -92,7 +93,7 @@ def test_a_budget_raised_in_time_moves_the_deadline(world: World) -> None:
     for pod in world.pods():
         world.load(pod, 100.0)
     world.edit(image="app:v2")
-    world.until(lambda: world.pods(state=names.DRAINING))
+    world.until(lambda: world.pods(state=PodState.DRAINING))
     world.run(30)
     world.edit(budgetSeconds=600)
     world.settle()
@@ -113,7 +114,7 @@ def test_a_stream_that_stalls_holds_no_drain(world: World) -> None:
 def test_a_budget_lowered_in_the_middle_of_a_drain_shortens_it(world: World) -> None:
     loaded(world, 500.0, replicas=1, budgetSeconds=600)
     world.edit(image="app:v2")
-    world.until(lambda: world.pods(state=names.DRAINING))
+    world.until(lambda: world.pods(state=PodState.DRAINING))
     world.run(30)
     world.edit(budgetSeconds=60)
     world.settle(limit=120)
@@ -124,7 +125,7 @@ def test_a_budget_lowered_in_the_middle_of_a_drain_shortens_it(world: World) -> 
 def test_a_budget_that_is_below_the_time_already_spent_leaves_time_for_the_tokens(world: World) -> None:
     loaded(world, 500.0, replicas=1, budgetSeconds=600)
     world.edit(image="app:v2")
-    world.until(lambda: world.pods(state=names.DRAINING))
+    world.until(lambda: world.pods(state=PodState.DRAINING))
     world.run(100)
     world.edit(budgetSeconds=10)
     world.settle(limit=60)
@@ -147,13 +148,13 @@ def test_a_held_pod_stops_the_other_slot_too(world: World) -> None:
     for pod in world.pods():
         world.load(pod, 3000.0)
     world.edit(image="app:v2")
-    world.until(lambda: len(world.pods(state=names.DRAINING)) == 2)
+    world.until(lambda: len(world.pods(state=PodState.DRAINING)) == 2)
     # One of the two ends by itself while the other one is held: its slot stays empty.
-    gone, held = world.pods(state=names.DRAINING)
+    gone, held = world.pods(state=PodState.DRAINING)
     world.run(100)
     world.annotate(PODS, gone["metadata"]["name"], release="its client is gone")
     world.run(200)
-    assert [p["metadata"]["name"] for p in world.pods(state=names.DRAINING)] == [held["metadata"]["name"]]
-    assert len(world.ready_pods(image="app:v1", state=names.SERVING)) == 2
+    assert [p["metadata"]["name"] for p in world.pods(state=PodState.DRAINING)] == [held["metadata"]["name"]]
+    assert len(world.ready_pods(image="app:v1", state=PodState.SERVING)) == 2
     world.edit(onExpiry="Release")
     world.settle()

@@ -4,7 +4,7 @@ import pytest
 
 from simulation.stories import by_outcome, loaded, nothing_cut, standing
 from simulation.world import World
-from tidegate.api import names
+from tidegate.api.conditions import PodState
 from tidegate.cluster.port import DEPLOYMENTS
 
 
@@ -14,7 +14,7 @@ def test_a_rollback_in_the_middle_undoes_the_drain_that_runs(world: World) -> No
     for pod in world.pods():
         world.load(pod, 200.0)
     world.edit(image="app:v2")
-    world.until(lambda: world.pods(state=names.DRAINING))
+    world.until(lambda: world.pods(state=PodState.DRAINING))
     world.run(10)
     before = {p["metadata"]["uid"] for p in world.pods(image="app:v1")}
     world.edit(image="app:v1")
@@ -75,12 +75,12 @@ def test_a_paused_rollout_still_replaces_what_is_lost_and_scales(world: World) -
     world.until(lambda: len(world.ready_pods(image="app:v2")) == 1)
     world.edit(paused=True)
     world.run(100)
-    world.kubelet.vanish(world.ready_pods(state=names.SERVING)[0]["metadata"]["uid"])
+    world.kubelet.vanish(world.ready_pods(state=PodState.SERVING)[0]["metadata"]["uid"])
     world.run(60)
-    assert len(world.ready_pods(state=names.SERVING)) >= 3
+    assert len(world.ready_pods(state=PodState.SERVING)) >= 3
     world.edit(replicas=5)
     world.run(60)
-    assert len(world.ready_pods(state=names.SERVING)) >= 5
+    assert len(world.ready_pods(state=PodState.SERVING)) >= 5
     world.edit(paused=False)
     world.settle()
 
@@ -88,7 +88,7 @@ def test_a_paused_rollout_still_replaces_what_is_lost_and_scales(world: World) -
 def test_surge_and_unavailable_changed_in_the_middle(world: World) -> None:
     standing(world, replicas=6)
     world.edit(image="app:v2")
-    world.until(lambda: world.pods(state=names.DRAINING))
+    world.until(lambda: world.pods(state=PodState.DRAINING))
     world.edit(maxSurge=3)
     world.run(15)
     world.edit(maxSurge=0, maxUnavailable=2)
@@ -100,9 +100,9 @@ def test_surge_and_unavailable_changed_in_the_middle(world: World) -> None:
 def test_an_edit_of_the_drain_numbers_in_the_middle_of_a_drain_lets_it_go_on(world: World) -> None:
     loaded(world, 60.0)
     world.edit(image="app:v2")
-    world.until(lambda: world.pods(state=names.DRAINING))
+    world.until(lambda: world.pods(state=PodState.DRAINING))
     world.run(10)
-    first = world.pods(state=names.DRAINING)[0]["metadata"]["uid"]
+    first = world.pods(state=PodState.DRAINING)[0]["metadata"]["uid"]
     world.edit(quietSeconds=1, flushSeconds=3, stalledAfterSeconds=100)
     world.until(lambda: world.checks.outcomes)
     assert list(world.checks.outcomes) == [first]
@@ -168,7 +168,7 @@ def test_a_rollback_while_paused_waits_for_the_pause_to_end(world: World) -> Non
     world.run(60)
     world.edit(image="app:v1")
     world.run(100)
-    assert len(world.pods(image="app:v2", state=names.SERVING)) >= 1
+    assert len(world.pods(image="app:v2", state=PodState.SERVING)) >= 1
     world.edit(paused=False)
     world.settle()
     assert not world.pods(image="app:v2")
@@ -178,7 +178,7 @@ def test_a_rollback_while_paused_waits_for_the_pause_to_end(world: World) -> Non
 def test_a_rollout_that_is_scaled_to_nothing_and_back(world: World) -> None:
     standing(world)
     world.edit(image="app:v2")
-    world.until(lambda: world.pods(state=names.DRAINING))
+    world.until(lambda: world.pods(state=PodState.DRAINING))
     world.edit(replicas=0)
     world.settle()
     assert not world.pods(alive=False)
@@ -192,7 +192,7 @@ def test_a_rollout_that_is_scaled_to_nothing_and_back(world: World) -> None:
 def test_slots_narrowed_or_widened_while_pods_drain(world: World, surge: int, unavailable: int) -> None:
     standing(world, replicas=6, maxSurge=3)
     world.edit(image="app:v2")
-    world.until(lambda: len(world.pods(state=names.DRAINING)) >= 2)
+    world.until(lambda: len(world.pods(state=PodState.DRAINING)) >= 2)
     world.edit(maxSurge=surge, maxUnavailable=unavailable)
     world.settle()
     assert by_outcome(world) == {("app:v1", "Drained"): 6}

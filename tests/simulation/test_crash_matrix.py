@@ -18,7 +18,7 @@ from simulation.branches import Branch, Branches
 from simulation.process import Weather
 from simulation.world import World
 from tidegate.api import names
-from tidegate.api.conditions import Outcome
+from tidegate.api.conditions import Outcome, PodState
 from tidegate.cluster.port import DEPLOYMENTS, SECRETS, SERVICES
 
 SEED = 11
@@ -59,7 +59,7 @@ def scaled_in_and_out(world: World) -> None:
 def rolled_back(world: World) -> None:
     _loaded(world, 150.0, replicas=2)
     world.edit(image="app:v2")
-    world.until(lambda: world.pods(state=names.DRAINING))
+    world.until(lambda: world.pods(state=PodState.DRAINING))
     world.run(12)
     world.edit(image="app:v1")
     world.settle()

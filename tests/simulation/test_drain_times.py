@@ -7,6 +7,7 @@ from random import Random
 from simulation.stories import well_known
 from simulation.world import NAMESPACE, World
 from tidegate.api import names
+from tidegate.api.conditions import PodState
 from tidegate.cluster.drain_times import KEY, name_of
 from tidegate.cluster.port import CONFIG_MAPS, DEPLOYMENTS, PODS, Kind, Object
 from tidegate.core.drain_time.drain_term import DAY
@@ -31,7 +32,7 @@ def test_a_drain_is_measured_to_the_end_of_its_last_request() -> None:
         world.settle()
         (pod,) = world.pods()
         world.edit(image="app:v2")
-        world.until(lambda: world.pods(state=names.DRAINING), every=0.05)
+        world.until(lambda: world.pods(state=PodState.DRAINING), every=0.05)
         world.load(pod, 30.0)
         world.settle()
         learnt = world.learnt()
@@ -73,9 +74,9 @@ def test_a_pod_that_vanishes_in_its_drain_is_counted_once_as_cut() -> None:
         for pod in world.pods():
             world.load(pod, 100.0)
         world.edit(image="app:v2")
-        world.until(lambda: world.pods(state=names.DRAINING))
+        world.until(lambda: world.pods(state=PodState.DRAINING))
         world.run(40)
-        (pod,) = world.pods(state=names.DRAINING)
+        (pod,) = world.pods(state=PodState.DRAINING)
         world.kubelet.vanish(pod["metadata"]["uid"])
         world.settle()
         learnt = world.learnt()
@@ -91,7 +92,7 @@ def test_an_operator_that_was_away_counts_what_it_did_not_see_as_lasting_at_leas
         (pod,) = world.pods()
         world.load(pod, 60.0)
         world.edit(image="app:v2")
-        world.until(lambda: world.pods(state=names.DRAINING))
+        world.until(lambda: world.pods(state=PodState.DRAINING))
         world.run(20)
         world.stop_operator()
         world.run(200)
@@ -236,7 +237,7 @@ class Drawn:
         world.server.written.append(self._written)
 
     def _written(self, writer: str, kind: Kind, old: Object | None, new: Object | None) -> None:
-        if kind is PODS and old and new and states(old, new) == (names.SERVING, names.DRAINING):
+        if kind is PODS and old and new and states(old, new) == (PodState.SERVING, PodState.DRAINING):
             self.world.load(new, PROPAGATION + self._random.expovariate(1 / self.mean))
 
     @property

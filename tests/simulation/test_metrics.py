@@ -8,6 +8,7 @@ import pytest
 from simulation.stories import well_known
 from simulation.world import NAMESPACE, World
 from tidegate.api import names
+from tidegate.api.conditions import PodState
 from tidegate.cluster.port import LLM_SERVICES, PODS, SERVICES, Object
 
 SERVICE = {"namespace": NAMESPACE, "service": "chat"}
@@ -53,7 +54,7 @@ def annotation(pod: Object, key: str) -> Object:
 
 def test_a_rollout_is_counted_and_timed(world: World) -> None:
     rollout(world)
-    world.until(lambda: world.pods(state=names.DRAINING))
+    world.until(lambda: world.pods(state=PodState.DRAINING))
     world.run(1)
     assert value(world, "rollout_running") == 1
     assert value(world, "service_phase", phase="Rolling") == 1
@@ -78,9 +79,9 @@ def test_a_rollout_is_counted_and_timed(world: World) -> None:
 
 def test_each_draining_pod_shows_since_when_until_when_and_what_it_holds(world: World) -> None:
     rollout(world)
-    world.until(lambda: world.pods(state=names.DRAINING))
+    world.until(lambda: world.pods(state=PodState.DRAINING))
     world.run(8)
-    (pod,) = world.pods(state=names.DRAINING)
+    (pod,) = world.pods(state=PodState.DRAINING)
     record, name = annotation(pod, names.DRAIN), pod["metadata"]["name"]
     since = value(world, "drain_started_timestamp_seconds", pod=name, reason="Rollout")
     until = value(world, "drain_deadline_timestamp_seconds", pod=name)
@@ -102,7 +103,7 @@ def test_what_a_pod_said_before_it_was_withdrawn_is_not_shown_as_what_it_holds_w
     shown = 0
     for _ in range(1000):
         world.run(0.02)
-        for pod in world.pods(state=names.DRAINING):
+        for pod in world.pods(state=PodState.DRAINING):
             name = pod["metadata"]["name"]
             since = value(world, "drain_started_timestamp_seconds", pod=name, reason="Rollout")
             observed = value(world, "pod_observed_timestamp_seconds", pod=name)
@@ -125,9 +126,9 @@ def test_how_late_requests_still_came_to_withdrawn_pods_is_counted(world: World)
     world.settle()
     assert value(world, "drain_last_arrival_seconds_count") == 0
     world.edit(image="app:v2")
-    world.until(lambda: world.pods(state=names.DRAINING))
+    world.until(lambda: world.pods(state=PodState.DRAINING))
     world.run(2)
-    (late,) = world.pods(state=names.DRAINING)
+    (late,) = world.pods(state=PodState.DRAINING)
     world.load(late, 20.0)
     world.settle()
     world.run(1)
@@ -157,7 +158,7 @@ def test_when_drain_and_rollout_will_be_over_is_shown_as_a_time_that_waiting_doe
     assert value(world, "drain_eta_timestamp_seconds", estimate="likely", pod=row["name"]) == pytest.approx(
         promises["drain", "likely"], abs=1.5
     )
-    world.until(lambda: world.pods(state=names.DRAINED), every=0.05)
+    world.until(lambda: world.pods(state=PodState.DRAINED), every=0.05)
     assert promises["drain", "likely"] == pytest.approx(world.loop.now(), abs=6)
     assert (promises["drain", "upper"] or 0) >= world.loop.now() - 3
     world.settle()
@@ -189,7 +190,7 @@ def test_a_held_pod_is_shown_with_the_end_of_its_budget(world: World) -> None:
         world.load(pod, 3000.0)
     world.edit(image="app:v2")
     world.run(400)
-    (pod,) = world.pods(state=names.DRAINING)
+    (pod,) = world.pods(state=PodState.DRAINING)
     since = value(world, "drain_started_timestamp_seconds", pod=pod["metadata"]["name"], reason="Rollout")
     assert since is not None
     assert value(world, "drain_deadline_timestamp_seconds", pod=pod["metadata"]["name"]) == pytest.approx(since + 60)
@@ -246,7 +247,7 @@ def test_killed_at_any_write_no_drain_is_counted_twice(number: int, after: bool)
 @pytest.mark.parametrize("fault", ["429", "500", "timeout"])
 def test_a_status_whose_write_fails_is_counted_once(world: World, fault: str) -> None:
     rollout(world)
-    world.until(lambda: world.pods(state=names.DRAINED), every=0.02)
+    world.until(lambda: world.pods(state=PodState.DRAINED), every=0.02)
     world.faults.next_call("status", LLM_SERVICES, fault)
     world.settle()
     world.run(60)
@@ -256,9 +257,9 @@ def test_a_status_whose_write_fails_is_counted_once(world: World, fault: str) ->
 
 def test_a_pod_lost_while_no_operator_ran_shows_when_one_is_back(world: World) -> None:
     rollout(world)
-    world.until(lambda: world.pods(state=names.DRAINING))
+    world.until(lambda: world.pods(state=PodState.DRAINING))
     world.run(5)
-    lost = world.pods(state=names.DRAINING)[0]
+    lost = world.pods(state=PodState.DRAINING)[0]
     world.stop_operator()
     world.kubelet.vanish(lost["metadata"]["uid"])
     world.run(60)
@@ -286,8 +287,8 @@ def test_the_series_of_a_deleted_service_end_with_it(world: World) -> None:
 
 def test_words_of_strangers_become_one_series(world: World) -> None:
     rollout(world)
-    world.until(lambda: world.pods(state=names.DRAINED), every=0.02)
-    pod = world.pods(state=names.DRAINED)[0]
+    world.until(lambda: world.pods(state=PodState.DRAINED), every=0.02)
+    pod = world.pods(state=PodState.DRAINED)[0]
     said = annotation(pod, names.OUTCOME) | {"reason": "x" * 500}
     world.stop_operator()
     world.annotate(PODS, pod["metadata"]["name"], outcome=json.dumps(said))

@@ -4,7 +4,7 @@ import pytest
 
 from simulation.stories import by_outcome, loaded, standing
 from simulation.world import World
-from tidegate.api import names
+from tidegate.api.conditions import PodState
 from tidegate.cluster.port import LLM_SERVICES
 
 
@@ -55,9 +55,9 @@ def test_a_pod_that_misbehaves_is_bounded_by_its_budget_and_never_taken_for_empt
 def test_what_is_wrong_with_a_pod_that_misbehaves_stands_in_the_status(world: World, conduct: str, said: str) -> None:
     loaded(world, 500.0, replicas=1, budgetSeconds=90)
     world.edit(image="app:v2")
-    world.until(lambda: world.pods(state=names.DRAINING))
+    world.until(lambda: world.pods(state=PodState.DRAINING))
     world.run(8)
-    world.process(world.pods(state=names.DRAINING)[0]).conduct = conduct
+    world.process(world.pods(state=PodState.DRAINING)[0]).conduct = conduct
     world.run(40)
     row = world.status()["pods"][0]
     assert said in row["trouble"]
@@ -71,9 +71,9 @@ def test_a_pod_that_says_sealed_at_once_is_not_believed_before_the_propagation_t
     world.settle()
     world.process(world.pods()[0]).conduct = "sealed at once"
     world.edit(image="app:v2")
-    world.until(lambda: world.pods(state=names.DRAINING))
+    world.until(lambda: world.pods(state=PodState.DRAINING))
     began = world.loop.time()
-    world.until(lambda: world.pods(state=names.DRAINED), every=0.05)
+    world.until(lambda: world.pods(state=PodState.DRAINED), every=0.05)
     assert world.loop.time() - began > 4.5
     world.settle()
 
@@ -85,7 +85,7 @@ def test_no_pod_is_drained_while_no_pod_answers(world: World, how: str) -> None:
     world.edit(image="app:v2")
     world.run(120)
     assert world.outcomes() == []
-    assert not world.pods(state=names.DRAINING)
+    assert not world.pods(state=PodState.DRAINING)
     assert ":9901" in world.condition("DrainEndpointUnreachable")["message"]
     world.network.severed = ""
     world.settle()

@@ -4,7 +4,7 @@ import pytest
 
 from simulation.stories import by_outcome, loaded, nothing_cut, standing
 from simulation.world import World
-from tidegate.api import names
+from tidegate.api.conditions import PodState
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def test_a_revision_that_does_not_come_up_takes_no_old_pod_and_the_next_push_rec
     world.image("app:v2", **behaviour)
     world.edit(image="app:v2")
     world.run(400)
-    assert len(world.ready_pods(image="app:v1", state=names.SERVING)) == 3
+    assert len(world.ready_pods(image="app:v1", state=PodState.SERVING)) == 3
     assert world.condition("Stalled")["reason"] == reason
     assert said in world.condition("Stalled")["message"]
     assert world.condition("Ready")["status"] == "True"
@@ -50,7 +50,7 @@ def test_a_template_that_the_api_server_refuses_leaves_everything_as_it_is(world
     world.run(100)
     assert world.condition("Stalled")["reason"] == "InvalidSpec"
     assert "spec.template.spec.containers[0].image" in world.condition("Stalled")["message"]
-    assert len(world.ready_pods(image="app:v1", state=names.SERVING)) == 3
+    assert len(world.ready_pods(image="app:v1", state=PodState.SERVING)) == 3
     world.edit(image="app:v2")
     world.settle()
 
@@ -61,7 +61,7 @@ def test_pods_that_a_quota_refuses_stop_the_rollout_and_say_so(world: World) -> 
     world.edit(image="app:v2")
     world.run(60)
     assert "exceeded quota" in world.condition("Stalled")["message"]
-    assert len(world.ready_pods(image="app:v1", state=names.SERVING)) == 3
+    assert len(world.ready_pods(image="app:v1", state=PodState.SERVING)) == 3
     world.manager.replica_sets.refuse = ""
     world.settle()
 
@@ -105,7 +105,7 @@ def test_a_revision_that_turns_not_ready_within_min_ready_seconds_takes_no_old_p
     new = world.pods(image="app:v2")[0]["metadata"]["uid"]
     world.kubelet.sicken(new, healthy=False)
     world.run(120)
-    assert len(world.ready_pods(image="app:v1", state=names.SERVING)) == 3
+    assert len(world.ready_pods(image="app:v1", state=PodState.SERVING)) == 3
     assert world.outcomes() == []
     world.kubelet.sicken(new, healthy=True)
     world.settle()
@@ -114,7 +114,7 @@ def test_a_revision_that_turns_not_ready_within_min_ready_seconds_takes_no_old_p
 
 def flap(world: World, uid: str, healthy: bool = False) -> None:
     """Ready for a moment at a time, as long as the pod serves."""
-    if any(p["metadata"]["uid"] == uid for p in world.pods(state=names.SERVING)):
+    if any(p["metadata"]["uid"] == uid for p in world.pods(state=PodState.SERVING)):
         world.kubelet.sicken(uid, healthy=healthy)
         world.loop.call_later(4.0, flap, world, uid, not healthy)
 
@@ -160,7 +160,7 @@ def test_a_flapping_revision_that_is_given_up_costs_no_serving_pod(world: World)
     fewest = 3
     while world.missing() is not None:
         world.run(0.25)
-        steady = [p for p in world.ready_pods(state=names.SERVING) if p["metadata"]["uid"] != flapping]
+        steady = [p for p in world.ready_pods(state=PodState.SERVING) if p["metadata"]["uid"] != flapping]
         fewest = min(fewest, len(steady))
     assert fewest == 2
     assert by_outcome(world) == {("app:v1", "Drained"): 2, ("app:v2", "Drained"): 1}
@@ -180,14 +180,14 @@ def test_time_spent_draining_does_not_count_against_the_progress_deadline(world:
 def test_the_progress_deadline_counts_from_the_pod_that_does_not_come_up(world: World) -> None:
     loaded(world, 100.0, progressDeadlineSeconds=60)
     world.edit(image="app:v2")
-    world.until(lambda: world.pods(state=names.DRAINING))
+    world.until(lambda: world.pods(state=PodState.DRAINING))
     world.image("app:v2", never_ready=True)
     world.until(lambda: len(world.pods(image="app:v2")) == 2)
     born = world.loop.time()
     world.until(lambda: world.condition("Stalled").get("status") == "True", every=1.0)
     assert 59 <= world.loop.time() - born <= 70
     assert world.condition("Stalled")["reason"] == "ProgressDeadlineExceeded"
-    assert len(world.ready_pods(state=names.SERVING)) == 3
+    assert len(world.ready_pods(state=PodState.SERVING)) == 3
     world.edit(image="app:v3")
     world.settle()
     assert nothing_cut(world)
@@ -218,7 +218,7 @@ def test_a_broken_revision_is_left_for_another_broken_one_and_then_for_a_good_on
     for image in ("app:v2", "app:v3"):
         world.edit(image=image)
         world.run(100)
-        assert len(world.ready_pods(image="app:v1", state=names.SERVING)) == 3
+        assert len(world.ready_pods(image="app:v1", state=PodState.SERVING)) == 3
     world.edit(image="app:v4")
     world.settle()
     assert by_outcome(world)["app:v1", "Drained"] == 3
@@ -228,15 +228,15 @@ def test_a_broken_revision_is_left_for_another_broken_one_and_then_for_a_good_on
 def test_a_revision_that_breaks_after_its_first_pod_stops_there(world: World) -> None:
     standing(world, replicas=4)
     world.edit(image="app:v2")
-    world.until(lambda: len(world.ready_pods(image="app:v2", state=names.SERVING)) == 2)
+    world.until(lambda: len(world.ready_pods(image="app:v2", state=PodState.SERVING)) == 2)
     world.image("app:v2", pullable=False)
     world.run(200)
-    left = len(world.ready_pods(image="app:v1", state=names.SERVING))
+    left = len(world.ready_pods(image="app:v1", state=PodState.SERVING))
     assert left >= 1
     assert world.condition("Stalled")["reason"] == "NewRevisionFailed"
     world.run(200)
-    assert len(world.ready_pods(image="app:v1", state=names.SERVING)) == left
-    assert len(world.ready_pods(state=names.SERVING)) == 4
+    assert len(world.ready_pods(image="app:v1", state=PodState.SERVING)) == left
+    assert len(world.ready_pods(state=PodState.SERVING)) == 4
     world.edit(image="app:v1")
     world.settle()
     assert nothing_cut(world)
@@ -253,7 +253,7 @@ def test_with_a_device_for_each_surge_pod_nobody_lacks_one(world: World, when: s
 
     def over() -> bool:
         nonlocal fewest
-        fewest = min(fewest, len(world.ready_pods(state=names.SERVING)))
+        fewest = min(fewest, len(world.ready_pods(state=PodState.SERVING)))
         return not world.pods(image="app:v1")
 
     world.until(over)

@@ -2,7 +2,7 @@
 
 from simulation.stories import by_outcome, loaded, nothing_cut, standing
 from simulation.world import World
-from tidegate.api import names
+from tidegate.api.conditions import PodState
 
 
 def test_an_old_revision_that_is_not_ready_but_generating_is_asked_and_waited_for(world: World) -> None:
@@ -42,8 +42,8 @@ def test_old_pods_that_are_still_starting_hold_nothing(world: World) -> None:
 def test_a_pod_that_vanishes_in_the_middle_of_its_drain(world: World) -> None:
     standing(world)
     world.edit(image="app:v2")
-    world.until(lambda: world.pods(state=names.DRAINING))
-    lost = world.pods(state=names.DRAINING)[0]
+    world.until(lambda: world.pods(state=PodState.DRAINING))
+    lost = world.pods(state=PodState.DRAINING)[0]
     world.kubelet.vanish(lost["metadata"]["uid"])
     world.settle()
     rows = {row["pod"]: row["outcome"] for row in world.status()["outcomes"]}
@@ -56,9 +56,9 @@ def test_a_container_that_restarts_in_the_middle_of_its_drain_is_told_again(worl
     for pod in world.pods():
         world.load(pod, 100.0)
     world.edit(image="app:v2")
-    world.until(lambda: world.pods(state=names.DRAINING))
+    world.until(lambda: world.pods(state=PodState.DRAINING))
     world.run(8)
-    victim = world.pods(state=names.DRAINING)[0]
+    victim = world.pods(state=PodState.DRAINING)[0]
     world.kubelet.crash(victim["metadata"]["uid"])
     world.settle()
     said = {row["pod"]: row["outcome"] for row in world.status()["outcomes"]}
@@ -69,8 +69,8 @@ def test_a_container_that_restarts_in_the_middle_of_its_drain_is_told_again(worl
 def test_a_pod_that_restarts_before_it_is_told_to_drain(world: World) -> None:
     loaded(world, 100.0)
     world.edit(image="app:v2")
-    world.until(lambda: world.pods(state=names.DRAINING), every=0.005)
-    victim = world.pods(state=names.DRAINING)[0]
+    world.until(lambda: world.pods(state=PodState.DRAINING), every=0.005)
+    victim = world.pods(state=PodState.DRAINING)[0]
     world.kubelet.crash(victim["metadata"]["uid"])
     world.settle()
     rows = {row["pod"]: row["outcome"] for row in world.status()["outcomes"]}
@@ -97,7 +97,7 @@ def test_an_old_pod_that_is_not_ready_recovers_in_the_middle_of_its_drain(world:
     world.kubelet.sicken(ill, healthy=False)
     world.run(15)
     world.edit(image="app:v2")
-    world.until(lambda: world.pods(state=names.DRAINING))
+    world.until(lambda: world.pods(state=PodState.DRAINING))
     world.kubelet.sicken(ill, healthy=True)
     world.settle()
     assert by_outcome(world) == {("app:v1", "Drained"): 3}

@@ -5,6 +5,7 @@ import pytest
 from simulation.stories import by_outcome, nothing_cut, standing
 from simulation.world import NAMESPACE, World
 from tidegate.api import names
+from tidegate.api.conditions import PodState
 from tidegate.api.errors import Denied, Unavailable
 from tidegate.cluster.keys import TRUSTED_SECONDS
 from tidegate.cluster.port import DEPLOYMENTS, LLM_SERVICES, PODS, SECRETS, SERVICES, Object
@@ -48,10 +49,10 @@ def test_a_pod_that_was_given_back_leaves_the_slices_again_before_it_is_told_aga
     world.settle()
     world.process(world.pods()[0]).conduct = "ignores"
     world.edit(image="app:v2")
-    world.until(lambda: world.pods(state=names.DRAINING))
+    world.until(lambda: world.pods(state=PodState.DRAINING))
     world.run(10)
     world.edit(image="app:v1")
-    world.until(lambda: world.pods(image="app:v1", state=names.SERVING))
+    world.until(lambda: world.pods(image="app:v1", state=PodState.SERVING))
     world.settle()
     world.controller_lag = (0.5, 0.6)
     world.edit(restartedAt="2026-01-01T00:10:00Z")
@@ -62,8 +63,8 @@ def test_a_pod_that_was_given_back_leaves_the_slices_again_before_it_is_told_aga
 def test_a_lost_pod_is_replaced_before_another_one_is_drained(world: World) -> None:
     standing(world, replicas=4)
     world.edit(image="app:v2")
-    world.until(lambda: world.pods(state=names.DRAINING))
-    for pod in world.ready_pods(image="app:v1", state=names.SERVING)[:2]:
+    world.until(lambda: world.pods(state=PodState.DRAINING))
+    for pod in world.ready_pods(image="app:v1", state=PodState.SERVING)[:2]:
         world.kubelet.vanish(pod["metadata"]["uid"])
     world.settle()
     assert nothing_cut(world)
@@ -96,7 +97,7 @@ def test_without_policies_one_pod_drains_at_a_time(world: World) -> None:
     most = 0
     while world.missing() is not None:
         world.run(0.5)
-        most = max(most, len(world.pods(state=names.DRAINING)))
+        most = max(most, len(world.pods(state=PodState.DRAINING)))
     assert most == 1
     assert world.condition("LocksMissing")
     assert nothing_cut(world)
@@ -105,7 +106,7 @@ def test_without_policies_one_pod_drains_at_a_time(world: World) -> None:
 def test_a_draining_label_set_by_hand_is_a_wish(world: World) -> None:
     standing(world)
     pod = world.pods()[0]
-    change = {"metadata": {"labels": {names.STATE: names.DRAINING}}}
+    change = {"metadata": {"labels": {names.STATE: PodState.DRAINING.value}}}
     world.server.writer = "user"
     world.server.merge(PODS, "prod", pod["metadata"]["name"], change)
     world.run(100)
@@ -138,7 +139,7 @@ def test_a_users_own_service_is_named_before_a_rollout_and_its_clients_see_no_re
     world.run(5)
     said = world.condition("ServiceNotWithdrawn")["message"]
     assert "Service mine" in said
-    assert f"Add {names.STATE}: {names.SERVING} to the selector" in said
+    assert f"Add {names.STATE}: {PodState.SERVING} to the selector" in said
     world.traffic.start(every=1.0, seconds=(5, 20), service="mine")
     world.run(10)
     world.edit(image="app:v2")
@@ -160,8 +161,8 @@ def test_a_readiness_probe_of_ones_own_is_named_before_a_rollout(world: World) -
 def test_a_node_that_is_lost_in_the_middle_of_a_rollout(world: World) -> None:
     standing(world, replicas=6)
     world.edit(image="app:v2")
-    world.until(lambda: world.pods(state=names.DRAINING))
-    node = world.pods(state=names.DRAINING)[0]["spec"]["nodeName"]
+    world.until(lambda: world.pods(state=PodState.DRAINING))
+    node = world.pods(state=PodState.DRAINING)[0]["spec"]["nodeName"]
     for pod in world.pods():
         if pod["spec"].get("nodeName") == node:
             world.kubelet.vanish(pod["metadata"]["uid"])

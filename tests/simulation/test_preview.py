@@ -13,6 +13,7 @@ import pytest
 from core.stories import raw_spec
 from simulation.world import World
 from tidegate.api import names
+from tidegate.api.conditions import PodState
 from tidegate.cluster.port import DEPLOYMENTS, PODS, Kind, Object
 from tidegate.core.state import limits
 from tidegate.preview.forecast import Assumptions, Forecast, Preview, Stuck
@@ -265,14 +266,14 @@ class Happened:
             before, after = _state(old), "gone" if new is None else _state(new)
             if after not in (before, ""):
                 self.lines.append(f"{after} of {name}")
-            if new is not None and before == names.SERVING and after == names.DRAINING:
+            if new is not None and before == PodState.SERVING and after == PodState.DRAINING:
                 # As the preview: a request that ends when the drain shall.
                 self._world.load(new, 5 + ASSUME.drain)
 
 
 def _state(pod: Object) -> str:
     state = str(pod["metadata"]["labels"][names.STATE])
-    return state if state != names.SERVING or ready(pod) else ""
+    return state if state != PodState.SERVING or ready(pod) else ""
 
 
 @pytest.mark.parametrize(

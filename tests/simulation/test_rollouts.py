@@ -4,7 +4,7 @@ import pytest
 
 from simulation.stories import by_outcome, loaded, nothing_cut, standing
 from simulation.world import World
-from tidegate.api import names
+from tidegate.api.conditions import PodState
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_without_surge_a_new_pod_starts_only_when_the_old_one_is_really_gone(wor
 def test_one_replica_is_replaced_before_it_goes(world: World) -> None:
     standing(world, replicas=1)
     world.edit(image="app:v2")
-    world.until(lambda: world.pods(state=names.DRAINING))
+    world.until(lambda: world.pods(state=PodState.DRAINING))
     assert len(world.ready_pods(image="app:v2")) == 1
     world.settle()
     assert world.ledger.unserved == 0
@@ -51,7 +51,7 @@ def test_an_old_pod_waits_until_the_new_one_was_ready_for_min_ready_seconds(worl
     world.edit(image="app:v2")
     world.until(lambda: world.ready_pods(image="app:v2"))
     began = world.loop.time()
-    world.until(lambda: world.pods(state=names.DRAINING))
+    world.until(lambda: world.pods(state=PodState.DRAINING))
     assert world.loop.time() - began >= 18.5
     world.settle()
 
@@ -61,7 +61,7 @@ def test_a_pod_that_fails_within_min_ready_seconds_takes_no_old_one_with_it(worl
     world.image("app:v2", crash_after=12.0)
     world.edit(image="app:v2")
     world.run(200)
-    assert len(world.ready_pods(image="app:v1", state=names.SERVING)) == 3
+    assert len(world.ready_pods(image="app:v1", state=PodState.SERVING)) == 3
     assert world.condition("Stalled")["reason"] == "NewRevisionFailed"
     world.edit(image="app:v3")
     world.settle()
@@ -118,7 +118,7 @@ def test_a_scale_in_that_is_reversed_while_its_pod_drains_gives_the_pod_back(wor
         world.load(pod, 120.0)
     before = {p["metadata"]["uid"] for p in world.pods()}
     world.edit(replicas=2)
-    world.until(lambda: world.pods(state=names.DRAINING))
+    world.until(lambda: world.pods(state=PodState.DRAINING))
     world.run(15)
     world.edit(replicas=3)
     world.settle(limit=60)
@@ -130,7 +130,7 @@ def test_a_scale_in_that_is_reversed_after_the_seal_makes_a_new_pod(world: World
     world.create(replicas=3)
     world.settle()
     world.edit(replicas=2)
-    world.until(lambda: world.pods(state=names.DRAINED), every=0.02)
+    world.until(lambda: world.pods(state=PodState.DRAINED), every=0.02)
     world.edit(replicas=3)
     world.settle()
     assert by_outcome(world) == {("app:v1", "Drained"): 1}
@@ -139,7 +139,7 @@ def test_a_scale_in_that_is_reversed_after_the_seal_makes_a_new_pod(world: World
 def test_scaling_in_the_middle_of_a_rollout(world: World) -> None:
     standing(world, replicas=4)
     world.edit(image="app:v2")
-    world.until(lambda: world.pods(state=names.DRAINING))
+    world.until(lambda: world.pods(state=PodState.DRAINING))
     world.edit(replicas=2)
     world.run(40)
     world.edit(replicas=5)
@@ -162,9 +162,9 @@ def test_a_scale_in_that_is_reversed_twice_before_its_drain_is_over(world: World
 def test_a_reversed_scale_in_whose_pod_cannot_be_asked_back_is_replaced(world: World) -> None:
     loaded(world, 600.0, budgetSeconds=60)
     world.edit(replicas=2)
-    world.until(lambda: world.pods(state=names.DRAINING))
+    world.until(lambda: world.pods(state=PodState.DRAINING))
     world.run(10)
-    victim = world.pods(state=names.DRAINING)[0]
+    victim = world.pods(state=PodState.DRAINING)[0]
     world.process(victim).conduct = "hangs"
     world.run(20)
     world.edit(replicas=3)
@@ -176,7 +176,7 @@ def test_a_reversed_scale_in_whose_pod_cannot_be_asked_back_is_replaced(world: W
 def test_a_scale_in_that_becomes_a_rollout(world: World) -> None:
     standing(world, replicas=4)
     world.edit(replicas=3)
-    world.until(lambda: world.pods(state=names.DRAINING))
+    world.until(lambda: world.pods(state=PodState.DRAINING))
     world.edit(image="app:v2")
     world.settle()
     assert by_outcome(world) == {("app:v1", "Drained"): 4}

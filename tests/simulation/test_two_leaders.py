@@ -12,7 +12,7 @@ import pytest
 from simulation.process import Weather
 from simulation.stories import by_outcome, loaded, nothing_cut, standing
 from simulation.world import World
-from tidegate.api import names
+from tidegate.api.conditions import PodState
 from tidegate.cluster.port import DEPLOYMENTS, PODS
 
 LATE = Weather(lag=(0.0, 0.5))
@@ -51,7 +51,7 @@ def test_changes_of_mind(world: World, weather: Weather) -> None:
         world.run(15)
     world.settle()
     assert nothing_cut(world)
-    assert len(world.ready_pods(image="app:v2", state=names.SERVING)) == 5
+    assert len(world.ready_pods(image="app:v2", state=PodState.SERVING)) == 5
 
 
 @either
@@ -72,7 +72,7 @@ def test_a_rollback_gives_the_pod_back_although_the_other_still_drains_it(world:
     loaded(world, 200.0)
     before = {p["metadata"]["uid"] for p in world.pods()}
     world.edit(image="app:v2")
-    world.until(lambda: world.pods(state=names.DRAINING))
+    world.until(lambda: world.pods(state=PodState.DRAINING))
     world.run(10)
     world.edit(image="app:v1")
     world.settle()
@@ -85,8 +85,8 @@ def test_a_pod_that_vanishes_is_replaced_once(world: World, weather: Weather) ->
     world.start_rival(weather)
     standing(world, replicas=4)
     world.edit(image="app:v2")
-    world.until(lambda: world.pods(state=names.DRAINING))
-    world.kubelet.vanish(world.pods(state=names.DRAINING)[0]["metadata"]["uid"])
+    world.until(lambda: world.pods(state=PodState.DRAINING))
+    world.kubelet.vanish(world.pods(state=PodState.DRAINING)[0]["metadata"]["uid"])
     world.settle()
     assert len(list(world.server.all(PODS))) == 4
     assert {d["spec"]["replicas"] for d in world.server.all(DEPLOYMENTS)} == {0, 4}

@@ -18,10 +18,6 @@ STATE: Final = "tidegate.dev/state"
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 MANAGER: Final = "tidegate"
 
-SERVING: Final = "serving"
-DRAINING: Final = "draining"
-DRAINED: Final = "drained"
-
 # Annotations on pods.
 CONTAINER: Final = "tidegate.dev/container"
 MESH_EXCLUDED_PORTS: Final = ("traffic.sidecar.istio.io/excludeInboundPorts", "config.linkerd.io/skip-inbound-ports")

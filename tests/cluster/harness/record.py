@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.api import names
+from tidegate.api.conditions import PodState
 
 from .kube import DEPLOYMENTS, PODS, SLICES, Kube, Object, eventually, kubectl_command
 
@@ -66,11 +67,11 @@ def is_ready(pod: Object) -> bool:
 
 def is_serving(pod: Object) -> bool:
     """Takes new requests and is not about to go. A pod without our labels serves while it is Ready."""
-    return state(pod) in (names.SERVING, "") and is_ready(pod) and not is_going(pod)
+    return state(pod) in (PodState.SERVING, "") and is_ready(pod) and not is_going(pod)
 
 
 def is_draining(pod: Object) -> bool:
-    return state(pod) == names.DRAINING and not is_going(pod)
+    return state(pod) == PodState.DRAINING and not is_going(pod)
 
 
 def is_standing(pod: Object) -> bool:
@@ -195,7 +196,7 @@ class Record:
 
     def drained_pods(self) -> list[str]:
         """Names of the pods that were withdrawn, in order."""
-        found = (e.name for e in self.events("Pod") if state(e.object) == names.DRAINING)
+        found = (e.name for e in self.events("Pod") if state(e.object) == PodState.DRAINING)
         return list(dict.fromkeys(found))
 
     def routed(self) -> set[str]:

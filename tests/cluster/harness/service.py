@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidegate.api import names
-from tidegate.api.conditions import ConditionType, Reason
+from tidegate.api.conditions import ConditionType, PodState, Reason
 
 from .evidence import PodLogs
 from .kube import DEPLOYMENTS, EVENTS, LLMSERVICES, PATIENCE_SECONDS, PODS, SERVICES, Kube, Object, eventually
@@ -185,7 +185,7 @@ class Service:
 
     def serving_pod(self) -> str:
         """One that stays until somebody takes it: a settled service may still have terminating pods of its rollout."""
-        serving = self.namespace.pods(labelSelector=f"{self.labels},{names.STATE}={names.SERVING}")
+        serving = self.namespace.pods(labelSelector=f"{self.labels},{names.STATE}={PodState.SERVING}")
         return next(str(p["metadata"]["name"]) for p in serving if "deletionTimestamp" not in p["metadata"])
 
     def generations(self) -> dict[str, int]:

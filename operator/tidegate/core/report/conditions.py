@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tidegate.api import names
-from tidegate.api.conditions import BlockedReason, ConditionType, Reason
+from tidegate.api.conditions import BlockedReason, ConditionType, PodState, Reason
 from tidegate.core.planner.plan import Plan
 from tidegate.core.state.view import View
 
@@ -109,7 +108,7 @@ def _reconciling(plan: Plan) -> Verdict | None:
     if plan.remaining is None:
         return None
     wanted = view.limits.replicas
-    updated = sum(p.state == names.SERVING and p.ready for p in view.target_pods)
+    updated = sum(p.state == PodState.SERVING and p.ready for p in view.target_pods)
     if plan.remaining is Reason.SCALING_IN:
         return plan.remaining, f"Scaling in to {count(wanted, 'pod')} ({len(view.serving)} serving). {_next(plan)}"
     if plan.remaining is not Reason.ROLLING_OUT:

@@ -3,7 +3,7 @@
 import math
 
 from tidegate.api import names
-from tidegate.api.conditions import Reason
+from tidegate.api.conditions import PodState, Reason
 from tidegate.api.foreign import Foreign, Method
 from tidegate.api.resource import LLMServiceSpec
 from tidegate.core.drain_time.grace import GracePeriod
@@ -65,7 +65,7 @@ def _environment(reason: Reason, found: tuple[str, ...]) -> str:
     return (
         f"{'Service' if one else 'Services'} {', '.join(found)} {'selects' if one else 'select'} these pods without "
         f"the label {names.STATE}, so a draining pod gets requests until its readiness fails. Add "
-        f"{names.STATE}: {names.SERVING} to the selector."
+        f"{names.STATE}: {PodState.SERVING} to the selector."
     )
 
 

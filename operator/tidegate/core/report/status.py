@@ -47,10 +47,10 @@ def status(plan: Plan) -> LLMServiceStatus:
         observed_generation=snapshot.generation,
         phase=_phase(plan, found, rollout),
         message=conditions.worst(found),
-        replicas=sum(p.state == names.SERVING for p in view.alive),
-        selector=f"{names.SERVICE}={snapshot.name},{names.STATE} notin ({names.DRAINING},{names.DRAINED})",
+        replicas=sum(p.state == PodState.SERVING for p in view.alive),
+        selector=f"{names.SERVICE}={snapshot.name},{names.STATE} notin ({PodState.DRAINING},{PodState.DRAINED})",
         serving=len(view.serving),
-        updated=sum(p.state == names.SERVING and p.ready for p in view.target_pods),
+        updated=sum(p.state == PodState.SERVING and p.ready for p in view.target_pods),
         draining=len(view.draining),
         target_revision=target,
         revisions=_revisions(view),
@@ -101,8 +101,8 @@ def _revisions(view: View) -> tuple[RevisionStatus, ...]:
     for d in sorted(view.snapshot.deployments, key=lambda d: (-d.created, d.name)):
         pods = view.pods_of(d)
         if d.replicas or pods or d is view.target:
-            serving = sum(p.state == names.SERVING and p.ready for p in pods)
-            draining = sum(p.state == names.DRAINING for p in pods)
+            serving = sum(p.state == PodState.SERVING and p.ready for p in pods)
+            draining = sum(p.state == PodState.DRAINING for p in pods)
             rows.append(RevisionStatus(name=d.name, replicas=d.replicas, serving=serving, draining=draining))
     return tuple(rows)
 
