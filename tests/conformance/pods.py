@@ -162,7 +162,7 @@ async def _(k8s: Kubernetes) -> None:
     assert read.container.waiting_message
 
 
-@ROWS.row("a pod that fits no node says so, and has no address", "core.planner.observe:_starved")
+@ROWS.row("a pod that fits no node says so, and has no address", "core.planner.observe:_any_unschedulable")
 async def _(k8s: Kubernetes) -> None:
     pod = await _first(k8s, "homeless")
 

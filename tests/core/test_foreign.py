@@ -166,7 +166,7 @@ def probed(path: str, port: int | str = "admin", name: str = "livenessProbe") ->
             own(LITELLM, "http", probes={"liveness": {"path": "/health/liveliness"}}),
             own(LITELLM, "http", probes={"liveness": {"port": "http"}}),
             "spec.probes.liveness.path",
-            "remove the path to probe only the port",
+            "remove the path (in a template, use tcpSocket) to probe only the port",
         ),
         (
             own(LITELLM, "http", probes={"liveness": {"path": "/health/liveness"}}),

@@ -346,7 +346,7 @@ def test_a_pod_that_is_wanted_again_is_said_to_be_and_one_that_is_drained_too():
             spec={"rollout": {"maxSurge": 0, "maxUnavailable": 1}}),
             ["Waiting for pod v1-1 to terminate; without surge"]),
         (story("v1", *OLD, locks_missing=("tidegate-pod-delete",)), ["tidegate-pod-delete"]),
-        (story("v1", *OLD), ["3 of 3 pods are serving, all of chat-v1."]),
+        (story("v1", *OLD), ["3 of 3 pods are serving, all of revision chat-v1."]),
     ],
     ids=["crash", "no image", "no image at first", "no node", "late", "quota", "conflict", "refused", "name", "start",
         "gone", "no locks", "whole"],

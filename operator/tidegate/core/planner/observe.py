@@ -23,7 +23,7 @@ def observe(snapshot: Snapshot) -> View:
     if snapshot.spec.drain.grace.roll_on_drift:
         source, target = _with_grace(snapshot, source, target)
     resolved = limits.resolve(snapshot.spec.replicas, rollout.max_surge, rollout.max_unavailable)
-    drain_first = rollout.when_no_capacity is WhenNoCapacity.DRAIN_FIRST and _starved(snapshot, target)
+    drain_first = rollout.when_no_capacity is WhenNoCapacity.DRAIN_FIRST and _any_unschedulable(snapshot, target)
     if drain_first:
         resolved = Limits(snapshot.spec.replicas, 0, 1)
     found = validation.findings(snapshot.spec) or tuple(_unroutable(snapshot, target))
@@ -65,7 +65,7 @@ def _with_grace(snapshot: Snapshot, source: str, target: Deployment | None) -> t
     return target.source, target
 
 
-def _starved(snapshot: Snapshot, target: Deployment | None) -> bool:
+def _any_unschedulable(snapshot: Snapshot, target: Deployment | None) -> bool:
     return target is not None and any(
         p.alive and p.revision == target.revision and p.unschedulable for p in snapshot.pods
     )

@@ -58,7 +58,7 @@ def findings(spec: LLMServiceSpec, container: Container, root: str) -> Iterator[
                 field,
                 f"{killer} answers it with 503 after {foreign.path}, so the kubelet would restart the container during "
                 "its drain",
-                "remove the path to probe only the port, or remove the liveness probe",
+                "remove the path (in a template, use tcpSocket) to probe only the port, or remove the liveness probe",
             )
 
 

@@ -26,7 +26,7 @@ from tidegate.core.state.snapshot import Pod
 from tidegate.core.state.view import View
 
 from . import phrases, sentences
-from .phrases import count, seconds, sentence, share
+from .phrases import count, seconds, sentence
 
 NEXT: Final = "Proceeding to the next step."
 NAMED: Final = 3
@@ -71,8 +71,8 @@ def waiting(view: View, blocked: Blocked) -> str:
             least = view.snapshot.spec.rollout.min_ready_seconds
             return f"Waiting for pod {pods[0].name} to stay Ready for {least} s (spec.rollout.minReadySeconds)."
         case Blocked(BlockedReason.LEAST_SERVING) if pods:
-            enough = share(len(view.available), view.limits.least_serving, "required pod")
-            return f"Waiting for a new pod to be available before an old one is drained: {enough} available."
+            available, least = len(view.available), view.limits.least_serving
+            return f"Waiting for a new pod before an old one is drained: {available} available, {least} required."
         case _:
             return _waiting_for_others(view, blocked)
 
@@ -95,7 +95,7 @@ def _waiting_for_others(view: View, blocked: Blocked) -> str:
         case Blocked(BlockedReason.ONE_AT_A_TIME):
             return f"Waiting for {found} to drain; without the admission policies, one pod is drained at a time."
         case Blocked(BlockedReason.NO_FREE_SLOT):
-            return f"Waiting for a free slot of the rollout to drain unavailable {found}."
+            return f"Waiting for a free rollout slot to drain {found}, which cannot be counted on."
         case _:
             return NEXT
 
@@ -151,11 +151,12 @@ def _not_coming_up(view: View, blocked: Blocked) -> str:
             text = f"Pod {pod.name} does not start: {sentences.failure(found)}"
         case Blocked(BlockedReason.PODS_REFUSED, _, Message(why, name)):
             text = f"Pods of Deployment {name} cannot be created: {why}"
+            tail = "Raise the quota, or change what refuses them; or push the old revision."
         case Blocked(BlockedReason.NO_SPARE_CAPACITY, (pod, *_)):
             text = f"Pod {pod.name} cannot be scheduled: {pod.unschedulable}"
             tail = (
                 "No old pod is drained for it. Free capacity, or set spec.rollout.maxSurge: 0 and maxUnavailable: 1 to "
-                "drain a pod first. If no node could ever take it, correct resources, nodeSelector, affinity or "
+                "drain a pod first. If no node could ever take the pod, correct resources, nodeSelector, affinity or "
                 "tolerations in spec.template.spec."
             )
         case Blocked(BlockedReason.PROGRESS_DEADLINE_EXCEEDED, (pod, *_), Cause() as detail):

@@ -91,7 +91,7 @@ def _settled(view: View) -> str:
     if view.target is None:
         serving = share(len(view.serving), view.limits.replicas, "pod")
         return f"{serving} serving; nothing changes before a revision can be created."
-    return f"{share(len(view.serving), view.limits.replicas, 'pod')} serving, all of {view.target.name}."
+    return f"{share(len(view.serving), view.limits.replicas, 'pod')} serving, all of revision {view.target.name}."
 
 
 def _stalled(plan: Plan) -> Verdict | None:

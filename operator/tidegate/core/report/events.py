@@ -38,11 +38,13 @@ def news(snapshot: Snapshot, after: LLMServiceStatus) -> list[Event]:
 
 def _of_conditions(before: LLMServiceStatus, after: LLMServiceStatus) -> list[Event]:
     held = {c.type: (c.status, c.reason) for c in before.conditions}
-    return [
+    fresh = [
         Event(c.reason, c.message)
         for c in after.conditions
         if c.status is ConditionStatus.TRUE and c.type not in QUIET and held.get(c.type) != (c.status, c.reason)
     ]
+    # Two conditions may be true for one reason: one Event tells it.
+    return list(dict.fromkeys(fresh))
 
 
 def _of_outcomes(snapshot: Snapshot, after: LLMServiceStatus) -> list[Event]:
