@@ -302,6 +302,16 @@ def test_of_two_drained_at_once_the_one_that_went_unpaid_is_paid_for_while_the_p
     assert (scale.replicas, scale.released) == (0, {"uid-v1-1", "uid-v1-2"})
 
 
+def test_one_that_went_unpaid_is_paid_for_together_with_those_that_stand():
+    """In the next pass v1-2 would be gone, and v1-1 would be deleted: its ReplicaSet would start a pod in its place."""
+    pods = (drained("v1-1"), going(drained("v1-2")), drained("v1-3"), drained("v1-4"), serving("v2-1"))
+    scale = only(story("v2", *pods, deployments=paid(3, "uid-v1-1")), a.Scale)
+    assert (scale.replicas, scale.released) == (0, {f"uid-v1-{n}" for n in range(1, 5)})
+    # Its ReplicaSet has not taken anybody for v1-1 yet: v1-2 was deleted by somebody else, and is replaced.
+    still = story("v2", *pods, deployments=paid(2, "uid-v1-1"))
+    assert only(still, a.Scale).released == {f"uid-v1-{n}" for n in (1, 3, 4)}
+
+
 def test_a_drained_pod_that_was_evicted_and_replaced_is_not_paid_for():
     replaced = [drained("v1-1"), going(drained("v1-2")), serving("v1-3"), serving("v2-1")]
     assert told(story("v2", *replaced, deployments=paid(1, "uid-v1-1")))[0] == "delete v1-1"

@@ -27,7 +27,8 @@ def lower_drained(view: View) -> Step:
     for d in view.snapshot.deployments:
         alive = view.pods_of(d)
         standing = by_age(p for p in alive if p.state == PodState.DRAINED)
-        uncounted = [p for p in standing if p.uid not in d.released] or _counted_by_mistake(view, d, len(standing))
+        counted = sum(p.uid in d.released for p in standing)
+        uncounted = [p for p in standing if p.uid not in d.released] + _counted_by_mistake(view, d, counted)
         if uncounted:
             released = _kept(view, d) | {p.uid for p in uncounted}
             why = ", ".join(p.name for p in by_age(uncounted))
@@ -42,18 +43,19 @@ def lower_drained(view: View) -> Step:
     return Step(tuple(found), blocked=(Blocked(BlockedReason.POD_DRAINED, drained),) if drained else ())
 
 
-def _counted_by_mistake(view: View, d: Deployment, standing: int) -> list[Pod]:
-    """A drained pod that goes before it was counted, while one that was counted stands in its place.
+def _counted_by_mistake(view: View, d: Deployment, counted: int) -> list[Pod]:
+    """Drained pods that go before they were counted, while as many that were counted stand in their place.
 
     Of two pods that were drained at the same moment the ReplicaSet may take either for the lowering that counted one.
-    Deleting the other as well would start a pod that nobody wants.
+    Deleting the other as well would start a pod that nobody wants. They are counted together with those that stand:
+    a moment later they may be gone, and nobody could tell any more.
     """
-    if not standing or len(view.pods_of(d)) > d.replicas or _settled(view, d) is None:
+    if not counted or len(view.pods_of(d)) > d.replicas or _settled(view, d) is None:
         return []
     going = [
         p for p in view.snapshot.pods if p.revision == d.revision and p.state == PodState.DRAINED and p.terminating
     ]
-    return by_age(p for p in going if p.uid not in d.released)[:1]
+    return by_age(p for p in going if p.uid not in d.released)[:counted]
 
 
 def reclaim(view: View, scaled: frozenset[str]) -> Step:
