@@ -1,12 +1,15 @@
 """The status as the operator's memory: what is read is what was written, and damage costs its own row alone."""
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from core.stories import drained, draining, serving, several, story
 from core.test_drain_times import learnt
-from tidegate.api.conditions import ConditionType, Phase
+from tidegate.api.conditions import ConditionType, DrainReason, Phase
 from tidegate.api.status import NO_STATUS, LLMServiceStatus
 from tidegate.core.planner.plan import plan
 from tidegate.core.report.status import status
@@ -66,3 +69,40 @@ def test_a_condition_is_found_by_its_type():
     read = LLMServiceStatus.read(WHOLE)
     assert read.condition(ConditionType.READY) is not None
     assert read.condition(ConditionType.LOCKS_MISSING) is None
+
+
+def test_several_damages_in_one_part_are_left_out_together():
+    damaged = {"gracePeriod": {"terms": [{"name": "a"}]}, "rollout": {"drained": "x", "cut": []}, "phase": "Odd"}
+    assert LLMServiceStatus.read(WHOLE | damaged).rollout is not None
+
+
+def test_a_reason_that_is_not_ours_is_somebody_s_own():
+    (row,) = LLMServiceStatus.read({"pods": [{"name": "p", "state": "draining", "reason": ""}]}).pods
+    assert row.reason is DrainReason.MANUAL
+
+
+RUBBISH = st.sampled_from([None, 7, -1, 1.5, True, "", "odd", [], {}, [None], {"a": {}}, [[1]], [{"name": 7}]])
+
+
+def places(node: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place of a document."""
+    inner = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    return [found for key, value in inner for found in ((*at, key), *places(value, (*at, key)))]
+
+
+@given(st.data())
+def test_whatever_is_damaged_something_is_read(data: st.DataObject):
+    document = deepcopy(WHOLE)
+    for _ in range(data.draw(st.integers(1, 6))):
+        *path, last = data.draw(st.sampled_from(places(document)))
+        held = document
+        for part in path:
+            held = held[part]
+        if data.draw(st.booleans()):
+            held[last] = deepcopy(data.draw(RUBBISH))
+        else:
+            del held[last]
+        if not places(document):
+            break
+    read = LLMServiceStatus.read(document)
+    assert LLMServiceStatus.read(read.document()) == read

@@ -10,7 +10,7 @@ import copy
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Self
 
-from pydantic import Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 
 from tidegate.api.conditions import (
     ConditionStatus,
@@ -62,6 +62,11 @@ class RevisionStatus(Model):
     """Pods that are draining."""
 
 
+def _own_reason(word: object) -> object:
+    # As in a pod's annotation: a word that is not ours is somebody's own.
+    return word if word in tuple(DrainReason) else DrainReason.MANUAL
+
+
 class PodStatus(Model):
     """A pod that drains; refreshed at most every 5 seconds."""
 
@@ -69,7 +74,7 @@ class PodStatus(Model):
     """Name of the pod."""
     state: PodState
     """State of the pod."""
-    reason: DrainReason | None = None
+    reason: Annotated[DrainReason | None, BeforeValidator(_own_reason)] = None
     """Why it is draining."""
     since: str | None = None
     """RFC 3339 time of the withdrawal."""
@@ -228,7 +233,12 @@ class LLMServiceStatus(Model):
             except ValidationError as error:
                 if not ours:
                     kept, ours = copy.deepcopy(kept), True
-                for place in sorted({_unreadable(e["type"], e["loc"]) for e in error.errors()}, key=_from_the_end):
+                places = {_unreadable(e["type"], e["loc"]) for e in error.errors()}
+                # What goes with the part that holds it is not looked for again.
+                outermost = {
+                    place for place in places if not any(place[:end] in places for end in range(1, len(place)))
+                }
+                for place in sorted(outermost, key=_from_the_end):
                     _remove(kept, place)
 
     def condition(self, kind: ConditionType) -> Condition | None:

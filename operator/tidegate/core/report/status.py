@@ -85,7 +85,7 @@ def _phase(plan: Plan, found: list[conditions.Condition], rollout: RolloutStatus
         return Phase.STALLED
     if plan.blocked_by(BlockedReason.PAUSED) is not None:
         return Phase.PAUSED
-    if before.rollout is None and not by_type[ConditionType.READY].true:
+    if (before.rollout is None or before.rollout.started_at is None) and not by_type[ConditionType.READY].true:
         return Phase.PENDING
     if by_type[ConditionType.RECONCILING].true:
         finished = rollout is not None and rollout.finished_at is not None
