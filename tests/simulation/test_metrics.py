@@ -58,6 +58,7 @@ def test_a_rollout_is_counted_and_timed(world: World) -> None:
     world.run(1)
     assert value(world, "rollout_running") == 1
     assert value(world, "service_phase", phase="Rolling") == 1
+    assert total(world, "service_blocked") >= 1
     world.settle()
     world.run(1)
     assert value(world, "drains_total", outcome="Drained", reason="Rollout") == 3
@@ -73,6 +74,7 @@ def test_a_rollout_is_counted_and_timed(world: World) -> None:
     assert value(world, "pods", state="serving") == value(world, "service_replicas") == 3
     assert total(world, "pods") == total(world, "pod_state") == 3
     assert total(world, "service_phase") == value(world, "service_phase", phase="Ready") == 1
+    assert total(world, "service_blocked") == 0
     assert value(world, "service_condition", condition="Ready", reason="AsDesired") == 1
     assert value(world, "service_condition", condition="Stalled", reason="AsDesired") == 0
 

@@ -14,7 +14,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from tidegate import __version__
-from tidegate.api.conditions import DrainReason, Outcome
+from tidegate.api.conditions import BlockedReason, DrainReason, Outcome
 from tidegate.api.status import LLMServiceStatus
 from tidegate.core.planner.plan import Plan
 from tidegate.core.report.status import new_outcomes
@@ -158,13 +158,16 @@ class Metrics:
                 self._count(s.namespace, s.name, outcome)
                 last[outcome.outcome] = outcome.at
         self._pending[key] = fresh
-        self._services.rows[key] = ServiceRow(s.namespace, s.name, s.spec.replicas, pod_rows(s), status, last, s.now)
+        blocked = tuple(dict.fromkeys(b.reason for b in decided.blocked))
+        self._services.rows[key] = ServiceRow(
+            s.namespace, s.name, s.spec.replicas, pod_rows(s), status, last, s.now, blocked
+        )
 
     def refused(self, key: str, status: LLMServiceStatus) -> None:
         """Service `key` has an invalid spec; its pods stay as they were last seen."""
         namespace, name = key.split("/", 1)
         row = self._services.rows.get(key) or ServiceRow(namespace, name, None, (), status, _last(status), self._now())
-        self._services.rows[key] = replace(row, status=status)
+        self._services.rows[key] = replace(row, status=status, blocked=(BlockedReason.INVALID_SPEC,))
 
     def forget(self, key: str) -> None:
         """Service `key` is gone: remove its series."""

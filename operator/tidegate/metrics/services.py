@@ -11,7 +11,7 @@ from typing import Final
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from tidegate.api.conditions import ConditionStatus, Phase, PodState
+from tidegate.api.conditions import BlockedReason, ConditionStatus, Phase, PodState
 from tidegate.api.status import LLMServiceStatus, PodStatus, RolloutStatus
 from tidegate.core.state import times
 from tidegate.core.state.snapshot import Pod, Snapshot
@@ -51,6 +51,8 @@ class ServiceRow:
     status: LLMServiceStatus
     last: Mapping[str, float]
     at: float
+    blocked: tuple[BlockedReason, ...] = ()
+    """Why the plan does nothing more now."""
 
 
 def pod_rows(s: Snapshot) -> tuple[PodRow, ...]:
@@ -126,6 +128,7 @@ class _Sheet:
 _FAMILIES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "service_phase": ("1 for the phase that the service is in.", (*SERVICE, "phase")),
     "service_condition": ("Conditions of the service: 1 when True, 0 when False.", (*SERVICE, "condition", "reason")),
+    "service_blocked": ("1 for each reason why nothing more is done for the service now.", (*SERVICE, "reason")),
     "service_replicas": ("spec.replicas.", SERVICE),
     "pods": ("Pods by state; unready: the pod should serve and is not Ready.", (*SERVICE, "state")),
     "pod_state": ("1 for the state that the pod is in.", (*_POD, "revision", "state")),
@@ -164,6 +167,8 @@ def _service(sheet: _Sheet, row: ServiceRow) -> None:
     for condition in row.status.conditions:
         labels = (*key, condition.type, condition.reason)
         sheet.add("service_condition", labels, condition.status is ConditionStatus.TRUE)
+    for reason in row.blocked:
+        sheet.add("service_blocked", (*key, reason), 1)
     sheet.add("service_replicas", key, row.replicas)
     for state in POD_STATES:
         sheet.add("pods", (*key, state), sum(pod.state == state for pod in row.pods))
