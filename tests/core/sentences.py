@@ -55,8 +55,8 @@ def of_blocked() -> Iterator[Row]:
         assert found is not None
         said = blocked.stalled if reason in {*STALLING, BlockedReason.PREDECESSOR_TERMINATING} else blocked.waiting
         text = (blocked.overdue if reason is BlockedReason.BUDGET_SPENT else said)(decided.view, found)
-        # These two are told with what else goes on: see the conditions and events.
-        assert (text == blocked.NEXT) is (reason in (BlockedReason.PAUSED, BlockedReason.DRAINED_BY_OTHERS))
+        # It is told with what else goes on: see the conditions.
+        assert (text == blocked.NEXT) is (reason is BlockedReason.PAUSED)
         if text != blocked.NEXT:
             yield reason, text
 

@@ -98,11 +98,12 @@ def _stale_revision(view: View) -> Iterator[Notice]:
 def _weak_hooks(view: View) -> Iterator[Notice]:
     spec = view.snapshot.spec
     endpoint = spec.drain.native.foreign
-    if endpoint is not None and not endpoint.serves_as_hook:
-        yield Notice(ConditionType.IN_POD_LOCK_PARTIAL, Reason.PRE_STOP_SLEEPS)
     altered = tuple(by_age(p for p in view.alive if not p.hooked))
+    # A condition has one reason: what somebody else did to pods weighs more than what the endpoint cannot do.
     if altered:
         yield Notice(ConditionType.IN_POD_LOCK_PARTIAL, Reason.PRE_STOP_ALTERED, altered)
+    elif endpoint is not None and not endpoint.serves_as_hook:
+        yield Notice(ConditionType.IN_POD_LOCK_PARTIAL, Reason.PRE_STOP_SLEEPS)
     container = validation.serving_container(spec)
     if container is not None and validation.readiness_ignores_drains(spec, container):
         reason = Reason.OWN_READINESS_PROBE if endpoint is None else Reason.READINESS_BY_PORT

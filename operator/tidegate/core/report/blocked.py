@@ -16,6 +16,7 @@ from tidegate.core.planner.blocked import (
     Held,
     Message,
     NotReady,
+    Readings,
     Returning,
     Unanswered,
 )
@@ -94,6 +95,10 @@ def _waiting_for_others(view: View, blocked: Blocked) -> str:
             return f"Waiting for the scheduler to give {room} to the new pod (spec.rollout.whenNoCapacity: DrainFirst)."
         case Blocked(BlockedReason.ONE_AT_A_TIME):
             return f"Waiting for {found} to drain; without the admission policies, one pod is drained at a time."
+        case Blocked(BlockedReason.BUDGET_SPENT):
+            return f"{_beyond(view, blocked.pods[0])} and is being released."
+        case Blocked(BlockedReason.DRAINED_BY_OTHERS, (pod, *_), Readings((said, *_))):
+            return sentence(f"Pod {pod.name} should be serving: {sentences.drained_by_others(said)}")
         case Blocked(BlockedReason.NO_FREE_SLOT):
             return f"Waiting for a free rollout slot to drain {found}, which cannot be counted on."
         case _:
