@@ -87,12 +87,6 @@ class Process:
             self._ledger.served += 1
             self.touch()
 
-    def finish_all(self) -> None:
-        """Every stream ends by itself now."""
-        for name, timer in list(self._streams.items()):
-            timer.cancel()
-            self._end(name)
-
     def touch(self) -> None:
         """Let the contract see the time, and everybody who waits for it see what changed."""
         now = self._loop.time()

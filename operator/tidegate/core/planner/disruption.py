@@ -8,7 +8,7 @@ from tidegate.core.state.view import View
 from . import candidates, drains
 from .actions import MarkDrained, Withdraw
 from .blocked import Blocked, Unanswered
-from .step import POLL_SECONDS, Step
+from .step import Step
 
 
 def shrink(view: View, *, changing: bool) -> Step:
@@ -114,7 +114,7 @@ def _ask_anybody(view: View, asked: list[Pod]) -> Step:
     """No running pod has answered: an answer of any will do, since those that go may be just the broken ones."""
     asked_uids = {p.uid for p in asked}
     others = [p for p in view.serving if p.uid not in asked_uids]
-    step = Step(questions=candidates.questions(view, others), wake=(POLL_SECONDS,))
+    step = Step(questions=candidates.questions(view, others), wake=(view.snapshot.poll_seconds,))
     # While they are asked again the last answers stand, so that the condition does not flap.
     if all(p.uid in view.snapshot.troubles or not p.askable for p in (*asked, *others)):
         step += Step(blocked=(_no_answer(view),))

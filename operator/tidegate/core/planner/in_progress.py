@@ -8,7 +8,7 @@ from tidegate.core.state.view import View
 from . import candidates, drains
 from .actions import Withdraw
 from .blocked import Blocked, Held, Readings, Returning
-from .step import POLL_SECONDS, Step
+from .step import Step
 
 
 def drains_in_progress(view: View, returning: frozenset[str]) -> Step:
@@ -20,7 +20,7 @@ def drains_in_progress(view: View, returning: frozenset[str]) -> Step:
         if pod.drain is not None and pod.drain.deadline is not None:
             rest = pod.drain.deadline + drains.EXPIRY_SLACK - view.snapshot.now
             # One that is overdue waits for its pod to be asked, which wakes us: the past is no time to look again.
-            step += Step(wake=(rest if rest > 0 else POLL_SECONDS,))
+            step += Step(wake=(rest if rest > 0 else view.snapshot.poll_seconds,))
     return step
 
 

@@ -16,9 +16,6 @@ from .actions import (
 )
 from .blocked import Blocked
 
-POLL_SECONDS: Final = 5.0
-"""How soon to look again at a pod that has not answered."""
-
 _CHANGE_COUNTS: Final = (CreateRevision, DeletePod, MarkDrained, Restore, Scale, Withdraw)
 
 
