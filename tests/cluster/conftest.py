@@ -59,13 +59,19 @@ def operator(kube: Kube, tmp_path_factory: pytest.TempPathFactory) -> Iterator[O
 def once_per_run(stamp: Path) -> Iterator[bool]:
     """Whether nobody has done it yet, of the workers that share `stamp`. One enters the block at a time.
 
-    Where the block fails it counts as not done, so that the next worker fails by itself too.
+    Where the block fails the others fail at once, with the same error: each would wait as long in its turn.
     """
     with stamp.open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
-        yield not file.read()
-        file.write("done")
+        done = file.read()
+        assert done in ("", "done"), f"another worker has failed to do it: {done}"
+        try:
+            yield not done
+        except BaseException as error:
+            file.write(repr(error))
+            raise
+        file.write("" if done else "done")
 
 
 @pytest.fixture(scope="module")

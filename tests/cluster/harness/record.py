@@ -158,6 +158,10 @@ class Record:
         """In the order in which the store took them."""
         return sorted((e for e in list(self._events) if kind in (None, e.kind)), key=lambda event: event.version)
 
+    def first(self, kind: str) -> list[Object]:
+        """What there was before all events."""
+        return list(self._first[kind].values())
+
     def moments(self) -> Iterator[Moment]:
         """The state before all events, then after each event of a pod."""
         pods = dict(self._first["Pod"])
