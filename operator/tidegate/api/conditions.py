@@ -158,6 +158,12 @@ class DrainReason(StrEnum):
     SCALE_IN = "ScaleIn"
     MANUAL = "Manual"
 
+    @classmethod
+    def read(cls, word: object) -> DrainReason:
+        """The reason as somebody wrote it. Annotations and status can be written by anybody: a word that is not ours
+        is somebody's own."""
+        return next((reason for reason in cls if reason == word), cls.MANUAL)
+
 
 class Outcome(StrEnum):
     """How a drain ended."""

@@ -62,11 +62,6 @@ class RevisionStatus(Model):
     """Pods that are draining."""
 
 
-def _own_reason(word: object) -> object:
-    # As in a pod's annotation: a word that is not ours is somebody's own.
-    return word if word in tuple(DrainReason) else DrainReason.MANUAL
-
-
 class PodStatus(Model):
     """A pod that drains; refreshed at most every 5 seconds."""
 
@@ -74,7 +69,7 @@ class PodStatus(Model):
     """Name of the pod."""
     state: PodState
     """State of the pod."""
-    reason: Annotated[DrainReason | None, BeforeValidator(_own_reason)] = None
+    reason: Annotated[DrainReason | None, BeforeValidator(DrainReason.read)] = None
     """Why it is draining."""
     since: str | None = None
     """RFC 3339 time of the withdrawal."""

@@ -117,18 +117,12 @@ def _drain(text: object) -> DrainRecord | None:
     return DrainRecord(
         id=str(value["id"]),
         instance=value["instance"] if isinstance(value.get("instance"), str) else None,
-        reason=_reason(value),
+        reason=DrainReason.read(value.get("reason")),
         since=since,
         deadline=times.parse(value.get("deadline")),
         budget=_number(budget),
         raw=str(text),
     )
-
-
-def _reason(value: Raw) -> DrainReason:
-    """Anybody can write annotations: a reason that is not known counts as Manual."""
-    word = value.get("reason")
-    return next((reason for reason in DrainReason if reason == word), DrainReason.MANUAL)
 
 
 def _number(value: object) -> float | None:
@@ -162,7 +156,7 @@ def _outcome(text: object) -> OutcomeRecord | None:
         cut=None if (cut := _number(value.get("cut"))) is None else int(cut),
         oldest_cut_seconds=_number(value.get("oldestCutSeconds")),
         at=at,
-        reason=_reason(value),
+        reason=DrainReason.read(value.get("reason")),
         drain_seconds=_number(value.get("drainSeconds")),
         censored=value.get("censored") is True,
         last_arrival_after_seconds=_number(value.get("lateSeconds")),

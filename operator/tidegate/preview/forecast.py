@@ -15,9 +15,10 @@ from types import TracebackType
 from typing import Any, Final
 
 from tidegate.api import names
-from tidegate.api.conditions import ConditionType
+from tidegate.api.conditions import ConditionStatus, ConditionType
 from tidegate.api.drain import OnExpiry
 from tidegate.api.resource import LLMServiceSpec
+from tidegate.api.status import LLMServiceStatus
 from tidegate.cluster.locks import EXPECTED
 from tidegate.cluster.port import LLM_SERVICES, NAMESPACES, PODS, POLICIES, POLICY_BINDINGS, SECRETS, Kind, Object
 from tidegate.contract.machine import DrainContract
@@ -224,24 +225,24 @@ class Preview:
 
     def _there(self) -> bool:
         service = self._server.get(LLM_SERVICES, self.namespace, self.name)
-        status = service.get("status") or {}
-        conditions = {row["type"]: row["status"] for row in status.get("conditions") or []}
-        wanted = {ConditionType.READY: "True", ConditionType.RECONCILING: "False", ConditionType.STALLED: "False"}
+        status = LLMServiceStatus.read(service.get("status"))
+        found = {row.type: row.status is ConditionStatus.TRUE for row in status.conditions}
+        wanted = {ConditionType.READY: True, ConditionType.RECONCILING: False, ConditionType.STALLED: False}
         return (
-            status.get("observedGeneration") == service["metadata"]["generation"]
-            and all(conditions.get(kind) == value for kind, value in wanted.items())
+            status.observed_generation == service["metadata"]["generation"]
+            and all(found.get(kind) is value for kind, value in wanted.items())
             and all(active(pod) for pod in self._server.all(PODS))
         )
 
     def _why(self) -> str:
-        status = self._server.get(LLM_SERVICES, self.namespace, self.name).get("status") or {}
-        rows = {row["type"]: row for row in status.get("conditions") or []}
-        stalled = rows.get(ConditionType.STALLED, {})
-        if stalled.get("status") == "True":
-            return str(stalled["message"])
+        service = self._server.get(LLM_SERVICES, self.namespace, self.name)
+        status = LLMServiceStatus.read(service.get("status"))
+        stalled = status.condition(ConditionType.STALLED)
+        if stalled is not None and stalled.status is ConditionStatus.TRUE:
+            return stalled.message
         if self._spec.rollout.paused:
             return "spec.rollout.paused holds it: set it to false, or plan with false to see what would follow"
-        return str(status.get("message") or "the plan waits although nothing fails")
+        return status.message or "the plan waits although nothing fails"
 
     def _bound(self) -> float | None:
         """What no schedule could beat, of the pods that a rollout has replaced."""

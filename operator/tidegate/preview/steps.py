@@ -11,6 +11,7 @@ from tidegate.api.errors import ClusterError, TemplateRefused, TidegateError
 from tidegate.cluster.port import CONFIG_MAPS, EVENTS, LLM_SERVICES, PODS, Kind, Object
 from tidegate.controller.parts import Executes
 from tidegate.core.planner import actions as a
+from tidegate.core.report.phrases import count
 from tidegate.core.state.snapshot import Snapshot
 
 from .apiserver import Server
@@ -144,7 +145,7 @@ def text(action: a.Action, old: Object | None, new: Object | None) -> str:
         case a.CreateRevision(refresh=True):
             return f"write the template of {name} anew, since it is at 0"
         case a.CreateRevision():
-            return f"create Deployment {name} with {_count(action.replicas)}"
+            return f"create Deployment {name} with {count(action.replicas, 'replica')}"
         case a.Scale():
             way = "raise" if old is not None and action.replicas > old["spec"]["replicas"] else "lower"
             return f"{way} {name} to {action.replicas} ({action.why})"
@@ -175,7 +176,3 @@ def _of_child(action: a.Action) -> str:
         case a.Adopt():
             return f"adopt {action.name}"
     raise TypeError(f"no words for {action}")
-
-
-def _count(replicas: int) -> str:
-    return f"{replicas} replica" if replicas == 1 else f"{replicas} replicas"

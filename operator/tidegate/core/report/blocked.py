@@ -96,7 +96,7 @@ def _waiting_for_others(view: View, blocked: Blocked) -> str:
         case Blocked(BlockedReason.ONE_AT_A_TIME):
             return f"Waiting for {found} to drain; without the admission policies, one pod is drained at a time."
         case Blocked(BlockedReason.BUDGET_SPENT):
-            return f"{_beyond(view, blocked.pods[0])} and is being released."
+            return overdue(view, blocked)
         case Blocked(BlockedReason.DRAINED_BY_OTHERS, (pod, *_), Readings((said, *_))):
             return sentence(f"Pod {pod.name} should be serving: {sentences.drained_by_others(said)}")
         case Blocked(BlockedReason.NO_FREE_SLOT):
