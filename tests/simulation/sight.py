@@ -30,7 +30,7 @@ NAMESPACE = "prod"
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Announced:
     """An Event that the operator wrote."""
 
     reason: str
@@ -79,9 +79,9 @@ class Sight:
         assert found is not None, pod["metadata"]["name"]
         return found
 
-    def told(self) -> list[Told]:
+    def events(self) -> list[Announced]:
         """Events so far, oldest first."""
-        return [Told(e["reason"], e["message"]) for e in self.server.all(EVENTS)]
+        return [Announced(e["reason"], e["message"]) for e in self.server.all(EVENTS)]
 
     def learnt(self, name: str = "chat") -> DrainTimes:
         """What the ConfigMap of the service says."""

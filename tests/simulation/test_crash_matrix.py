@@ -90,7 +90,7 @@ STORIES: tuple[Callable[[World], None], ...] = (
     fixed,
 )
 CORE = (created, rolled, scaled_in_and_out)
-"""Told in bad weather in each run too; all of them are in the long lane."""
+"""Run in bad weather in each run too; all of them are in the long lane."""
 
 
 def ending(world: World) -> dict[str, Any]:
@@ -130,7 +130,7 @@ Story = Callable[[World], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Run:
     """A run from its beginning to its end."""
 
     ending: dict[str, Any]
@@ -146,9 +146,7 @@ def strike(world: World, branch: Branch) -> None:
         world.faults.at_write[branch.write] = branch.variant
 
 
-def play(
-    story: Story, weather: Weather | None, within: Branches | Branch | None = None, *, traced: bool = True
-) -> Told:
+def play(story: Story, weather: Weather | None, within: Branches | Branch | None = None, *, traced: bool = True) -> Run:
     """One run: undisturbed, that of one branch from its start, or of all `Branches`: then each child returns too."""
     world = World(SEED, traced=traced)
     if isinstance(within, Branches):
@@ -166,12 +164,12 @@ def play(
             assert not world.faults.at_write, "nothing failed"
         # What was in flight when it ended ends too, so that the sums can be compared.
         world.run(60)
-        return Told(ending(world), len(world.sent), world.trace)
+        return Run(ending(world), len(world.sent), world.trace)
 
 
 def explore(
     story: Story, weather: Weather | None, branches: Branches, *, traced: bool = False
-) -> tuple[Told, dict[Branch, Any]]:
+) -> tuple[Run, dict[Branch, Any]]:
     """The undisturbed run, and by branch what each came to: as told, or an error."""
     # A garbage collection in a child would write to, and so copy, all that it shares with the parent.
     gc.collect()
@@ -188,9 +186,9 @@ def explore(
     return told, branches.collect()
 
 
-def difference(result: Any, calm: Told) -> str:
+def difference(result: Any, calm: Run) -> str:
     """What went otherwise than undisturbed, or nothing."""
-    if not isinstance(result, Told):
+    if not isinstance(result, Run):
         return str(result).splitlines()[0]
     end = result.ending
     return "; ".join(f"{key} {end[key]}, undisturbed {was}" for key, was in calm.ending.items() if end[key] != was)

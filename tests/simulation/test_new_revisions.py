@@ -259,7 +259,7 @@ def test_with_a_device_for_each_surge_pod_nobody_lacks_one(world: World, when: s
     world.until(over)
     world.settle()
     assert fewest == 3
-    assert "NoSpareCapacity" not in {event.reason for event in world.told()}
+    assert "NoSpareCapacity" not in {event.reason for event in world.events()}
     assert nothing_cut(world)
 
 
@@ -271,4 +271,4 @@ def test_a_pod_that_waits_for_a_long_drain_is_not_late(world: World) -> None:
     world.edit(image="app:v2")
     world.settle()
     assert by_outcome(world)["app:v1", "Drained"] == 1
-    assert "ProgressDeadlineExceeded" not in {event.reason for event in world.told()}
+    assert "ProgressDeadlineExceeded" not in {event.reason for event in world.events()}

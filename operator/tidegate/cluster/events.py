@@ -23,21 +23,21 @@ class EventRecorder:
         self._cluster, self._component, self._instance, self._now = cluster, component, instance, now
         self._count = 0
 
-    async def __call__(self, s: Snapshot, reason: str, message: str, *, warning: bool = False) -> None:
+    async def __call__(self, snapshot: Snapshot, reason: str, message: str, *, warning: bool = False) -> None:
         """Write one Event on the LLMService; a failure is logged and stops nothing."""
         self._count += 1
         at = self._now()
-        digest = hashlib.sha256(f"{self._instance}/{s.uid}/{at}/{self._count}".encode()).hexdigest()[:16]
+        digest = hashlib.sha256(f"{self._instance}/{snapshot.uid}/{at}/{self._count}".encode()).hexdigest()[:16]
         body = {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": f"{s.name}.{digest}", "namespace": s.namespace},
+            "metadata": {"name": f"{snapshot.name}.{digest}", "namespace": snapshot.namespace},
             "involvedObject": {
                 "apiVersion": names.API_VERSION,
                 "kind": names.KIND,
-                "namespace": s.namespace,
-                "name": s.name,
-                "uid": s.uid,
+                "namespace": snapshot.namespace,
+                "name": snapshot.name,
+                "uid": snapshot.uid,
             },
             "reason": reason,
             "message": message[:LONGEST_MESSAGE],
@@ -50,6 +50,6 @@ class EventRecorder:
             "count": 1,
         }
         try:
-            await self._cluster.create(EVENTS, s.namespace, body)
+            await self._cluster.create(EVENTS, snapshot.namespace, body)
         except ClusterError as error:
-            log.warning("service=%s/%s event %s not written: %s", s.namespace, s.name, reason, error)
+            log.warning("service=%s/%s event %s not written: %s", snapshot.namespace, snapshot.name, reason, error)

@@ -23,91 +23,91 @@ log = logging.getLogger(__name__)
 CHILD_KINDS = {"Service": SERVICES, "PodDisruptionBudget": PDBS}
 
 
-class Told(Protocol):
+class Announces(Protocol):
     """Where transitions are announced as Events."""
 
-    async def __call__(self, s: Snapshot, reason: str, message: str, *, warning: bool = False) -> None:
+    async def __call__(self, snapshot: Snapshot, reason: str, message: str, *, warning: bool = False) -> None:
         """Announce one transition; never raises for a failed write."""
 
 
 class Executor:
     """Executes the actions of a plan in order; a failed action does not stop the others."""
 
-    def __init__(self, cluster: Cluster, store: Store, keys: DrainKeys, tell: Told) -> None:
-        self._cluster, self._store, self._keys, self._tell = cluster, store, keys, tell
+    def __init__(self, cluster: Cluster, store: Store, keys: DrainKeys, announce: Announces) -> None:
+        self._cluster, self._store, self._keys, self._record = cluster, store, keys, announce
 
-    async def execute(self, s: Snapshot, plan: Iterable[a.Action]) -> None:
+    async def execute(self, snapshot: Snapshot, plan: Iterable[a.Action]) -> None:
         """Execute all actions; then raises the first `ClusterError` or `TemplateRefused`, if any."""
         failure: TidegateError | None = None
         for action in plan:
             try:
-                await self._one(s, action)
+                await self._one(snapshot, action)
             except NotFound:
                 # The object is gone, and the watch will report it: a delete has succeeded, all else needs a new plan.
-                log.info("service=%s/%s gone before %s", s.namespace, s.name, type(action).__name__)
-                self._forget_pod(s, action)
+                log.info("service=%s/%s gone before %s", snapshot.namespace, snapshot.name, type(action).__name__)
+                self._forget_pod(snapshot, action)
             except (ClusterError, TemplateRefused) as error:
                 failure = failure or error
         if failure is not None:
             raise failure
 
-    def _forget_pod(self, s: Snapshot, action: a.Action) -> None:
+    def _forget_pod(self, snapshot: Snapshot, action: a.Action) -> None:
         """Drop a pod that does not exist: its deletion may never be seen, and every pass would retry at once."""
         if isinstance(action, a.Withdraw | a.UpdateDrain | a.Restore | a.MarkDrained | a.DeletePod):
-            held = self._store.get(PODS, s.namespace, action.pod)
+            held = self._store.get(PODS, snapshot.namespace, action.pod)
             if held is not None and held["metadata"]["uid"] == action.uid:
                 self._store.remove(PODS, held)
 
-    async def _one(self, s: Snapshot, action: a.Action) -> None:
+    async def _one(self, snapshot: Snapshot, action: a.Action) -> None:
         match action:
             case a.CreateRevision():
-                await self._create(s, action)
+                await self._create(snapshot, action)
             case a.Scale():
-                await self._scale(s, action)
+                await self._scale(snapshot, action)
             case a.Withdraw() | a.UpdateDrain() | a.Restore() | a.MarkDrained():
-                await self._label(s, action)
+                await self._label(snapshot, action)
             case a.DeletePod():
-                await self._delete_pod(s, action)
+                await self._delete_pod(snapshot, action)
             case a.DeleteDeployment():
-                await self._cluster.delete(DEPLOYMENTS, s.namespace, action.name, uid=action.uid)
+                await self._cluster.delete(DEPLOYMENTS, snapshot.namespace, action.name, uid=action.uid)
             case a.Adopt():
-                await self._adopt(s, action)
+                await self._adopt(snapshot, action)
             case a.ApplyChild():
                 kind = CHILD_KINDS[action.kind]
-                if self._store.get(kind, s.namespace, action.name) is None:
-                    await self._may_create(s.namespace)
+                if self._store.get(kind, snapshot.namespace, action.name) is None:
+                    await self._may_create(snapshot.namespace)
                 answer = await self._cluster.apply(
-                    kind, s.namespace, action.name, action.body, manager=names.FIELD_MANAGER
+                    kind, snapshot.namespace, action.name, action.body, manager=names.FIELD_MANAGER
                 )
                 self._store.put(kind, answer)
             case a.DeleteChild():
-                await self._cluster.delete(CHILD_KINDS[action.kind], s.namespace, action.name, uid=action.uid)
+                await self._cluster.delete(CHILD_KINDS[action.kind], snapshot.namespace, action.name, uid=action.uid)
             case a.EnsureSecret():
-                await self._may_create(s.namespace)
-                await self._keys.ensure(_owner(s))
+                await self._may_create(snapshot.namespace)
+                await self._keys.ensure(_owner(snapshot))
 
-    async def _create(self, s: Snapshot, action: a.CreateRevision) -> None:
-        owner = _owner(s)
+    async def _create(self, snapshot: Snapshot, action: a.CreateRevision) -> None:
+        owner = _owner(snapshot)
         prestop = await self._keys.prestop_key(owner, action.revision)
-        grace = grace_period(s.spec, s.drain_times)
-        revision = objects.Revision(action.revision, action.source, grace, prestop, s.gateway_image)
-        body = objects.deployment(owner, s.spec, revision, action.replicas)
+        grace = grace_period(snapshot.spec, snapshot.drain_times)
+        revision = objects.Revision(action.revision, action.source, grace, prestop, snapshot.gateway_image)
+        body = objects.deployment(owner, snapshot.spec, revision, action.replicas)
         name = objects.deployment_name(owner, action.revision)
         if action.refresh:
             body["metadata"] |= {"uid": action.uid, "resourceVersion": action.version}
         else:
-            await self._may_create(s.namespace)
-            await self._must_be_free(s, name)
+            await self._may_create(snapshot.namespace)
+            await self._must_be_free(snapshot, name)
         try:
-            await self._apply(name, s.namespace, body, dry_run=True)
+            await self._apply(name, snapshot.namespace, body, dry_run=True)
         except Rejected as error:
             # The Deployment's spec.template has the same paths as the user's, except for the gateway.
             template = body["spec"]["template"]
             causes = [(sidecar.blamed(field, template), text) for field, text in error.causes]
             raise TemplateRefused(causes or [("", str(error))]) from error
-        self._store.put(DEPLOYMENTS, await self._apply(name, s.namespace, body, dry_run=False))
+        self._store.put(DEPLOYMENTS, await self._apply(name, snapshot.namespace, body, dry_run=False))
         if not action.refresh:
-            await self._announce(s, events.created(name, action.replicas))
+            await self._announce(snapshot, events.created(name, action.replicas))
 
     async def _may_create(self, namespace: str) -> None:
         """A child may be missing because its namespace is being terminated, which the watch may not have seen yet."""
@@ -117,13 +117,13 @@ class Executor:
             if live["metadata"].get("deletionTimestamp"):
                 raise Conflict(f"namespace {namespace} is being terminated")
 
-    async def _must_be_free(self, s: Snapshot, name: str) -> None:
+    async def _must_be_free(self, snapshot: Snapshot, name: str) -> None:
         """Apply creates or changes. A Deployment that exists unseen must not be taken over, nor get other replicas."""
         try:
-            live = await self._cluster.get(DEPLOYMENTS, s.namespace, name)
+            live = await self._cluster.get(DEPLOYMENTS, snapshot.namespace, name)
         except NotFound:
             return
-        if (live["metadata"].get("labels") or {}).get(names.SERVICE) != s.name:
+        if (live["metadata"].get("labels") or {}).get(names.SERVICE) != snapshot.name:
             raise TemplateRefused([("metadata.name", conflicts.not_ours("Deployment", name))])
         self._store.put(DEPLOYMENTS, live)
         raise Conflict(f"Deployment {name} exists already")
@@ -132,84 +132,98 @@ class Executor:
         manager = names.FIELD_MANAGER
         return await self._cluster.apply(DEPLOYMENTS, namespace, name, body, manager=manager, dry_run=dry_run)
 
-    async def _scale(self, s: Snapshot, action: a.Scale) -> None:
-        body = objects.scale(action.deployment, s.namespace, action.replicas, action.released)
+    async def _scale(self, snapshot: Snapshot, action: a.Scale) -> None:
+        body = objects.scale(action.deployment, snapshot.namespace, action.replicas, action.released)
         # A late write, also of an operator that was killed, must not undo replicas that it has not seen.
         body["metadata"] |= {"uid": action.uid, "resourceVersion": action.version}
         manager = names.FIELD_MANAGER_SCALE
         try:
-            answer = await self._cluster.apply(DEPLOYMENTS, s.namespace, action.deployment, body, manager=manager)
+            answer = await self._cluster.apply(
+                DEPLOYMENTS, snapshot.namespace, action.deployment, body, manager=manager
+            )
         except Conflict:
-            await self._look_again(DEPLOYMENTS, s.namespace, action.deployment)
+            await self._look_again(DEPLOYMENTS, snapshot.namespace, action.deployment)
             raise
         self._store.put(DEPLOYMENTS, answer)
         log.info(
-            "service=%s/%s scaled=%s to=%d why=%s", s.namespace, s.name, action.deployment, action.replicas, action.why
+            "service=%s/%s scaled=%s to=%d why=%s",
+            snapshot.namespace,
+            snapshot.name,
+            action.deployment,
+            action.replicas,
+            action.why,
         )
 
-    async def _label(self, s: Snapshot, action: a.Withdraw | a.UpdateDrain | a.Restore | a.MarkDrained) -> None:
+    async def _label(self, snapshot: Snapshot, action: a.Withdraw | a.UpdateDrain | a.Restore | a.MarkDrained) -> None:
         try:
-            answer = await self._cluster.patch(PODS, s.namespace, action.pod, operations(action))
+            answer = await self._cluster.patch(PODS, snapshot.namespace, action.pod, operations(action))
         except Conflict:
-            await self._look_again(PODS, s.namespace, action.pod)
+            await self._look_again(PODS, snapshot.namespace, action.pod)
             raise
         self._store.put(PODS, answer)
         match action:
             case a.Withdraw(pod=pod, record=record):
-                log.info("service=%s/%s pod=%s draining reason=%s", s.namespace, s.name, pod, record.reason)
-                await self._announce(s, events.withdrawn(s, action.uid, pod, record.reason))
+                log.info(
+                    "service=%s/%s pod=%s draining reason=%s", snapshot.namespace, snapshot.name, pod, record.reason
+                )
+                await self._announce(snapshot, events.withdrawn(snapshot, action.uid, pod, record.reason))
             case a.Restore(pod=pod):
-                await self._announce(s, events.restored(pod))
+                await self._announce(snapshot, events.restored(pod))
             case a.MarkDrained(pod=pod, outcome=outcome):
                 log.info(
                     "service=%s/%s pod=%s drained outcome=%s cut=%s",
-                    s.namespace,
-                    s.name,
+                    snapshot.namespace,
+                    snapshot.name,
                     pod,
                     outcome.outcome,
                     outcome.cut,
                 )
-                await self._announce(s, events.drained(s, action))
+                await self._announce(snapshot, events.drained(snapshot, action))
             case _:
                 pass
 
-    async def _announce(self, s: Snapshot, event: events.Event) -> None:
-        await self._tell(s, event.reason, event.message, warning=event.warning)
+    async def _announce(self, snapshot: Snapshot, event: events.Event) -> None:
+        await self._record(snapshot, event.reason, event.message, warning=event.warning)
 
     async def _look_again(self, kind: Kind, namespace: str, name: str) -> None:
         """After a conflict the watch may lag: base the next plan on the current object of the API server."""
         self._store.put(kind, await self._cluster.get(kind, namespace, name))
 
-    async def _delete_pod(self, s: Snapshot, action: a.DeletePod) -> None:
+    async def _delete_pod(self, snapshot: Snapshot, action: a.DeletePod) -> None:
         # Its ReplicaSet may have deleted it while the watch lagged: check before the only irreversible step.
-        live = await self._cluster.get(PODS, s.namespace, action.pod)
+        live = await self._cluster.get(PODS, snapshot.namespace, action.pod)
         self._store.put(PODS, live)
         if live["metadata"]["uid"] != action.uid or live["metadata"].get("deletionTimestamp"):
             return
         # Replicas that were raised and lowered again look settled in a store that lags: check, or the pod is replaced.
-        owner = await self._cluster.get(REPLICASETS, s.namespace, action.replica_set)
+        owner = await self._cluster.get(REPLICASETS, snapshot.namespace, action.replica_set)
         self._store.put(REPLICASETS, owner)
         if not project.settled_at(owner, action.replicas):
             raise Conflict(f"ReplicaSet {action.replica_set} has not seen its replicas yet")
         # It may have deleted another drained pod instead of this one: then its replicas have to be lowered again first.
         revision = live["metadata"]["labels"][names.REVISION]
-        selector = f"{names.SERVICE}={s.name},{names.REVISION}={revision}"
-        siblings, _ = await self._cluster.list(PODS, s.namespace, labels=selector)
+        selector = f"{names.SERVICE}={snapshot.name},{names.REVISION}={revision}"
+        siblings, _ = await self._cluster.list(PODS, snapshot.namespace, labels=selector)
         for sibling in siblings:
             self._store.put(PODS, sibling)
         if sum(project.pod(sibling).alive for sibling in siblings) != action.standing:
             raise Conflict(f"the number of pods of ReplicaSet {action.replica_set} has changed in the meantime")
-        await self._cluster.delete(PODS, s.namespace, action.pod, uid=action.uid)
+        await self._cluster.delete(PODS, snapshot.namespace, action.pod, uid=action.uid)
         log.info(
-            "service=%s/%s pod=%s deleted: its ReplicaSet has seen fewer replicas", s.namespace, s.name, action.pod
+            "service=%s/%s pod=%s deleted: its ReplicaSet has seen fewer replicas",
+            snapshot.namespace,
+            snapshot.name,
+            action.pod,
         )
 
-    async def _adopt(self, s: Snapshot, action: a.Adopt) -> None:
-        live = await self._cluster.get(DEPLOYMENTS, s.namespace, action.name)
+    async def _adopt(self, snapshot: Snapshot, action: a.Adopt) -> None:
+        live = await self._cluster.get(DEPLOYMENTS, snapshot.namespace, action.name)
         if live["metadata"]["uid"] != action.uid or project.controller(live):
             self._store.put(DEPLOYMENTS, live)
             return
-        answer = await self._cluster.patch(DEPLOYMENTS, s.namespace, action.name, gather.adoption(live, _owner(s)))
+        answer = await self._cluster.patch(
+            DEPLOYMENTS, snapshot.namespace, action.name, gather.adoption(live, _owner(snapshot))
+        )
         self._store.put(DEPLOYMENTS, answer)
 
 
@@ -254,5 +268,5 @@ def _escape(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
 
 
-def _owner(s: Snapshot) -> objects.Owner:
-    return objects.Owner(s.namespace, s.name, s.uid)
+def _owner(snapshot: Snapshot) -> objects.Owner:
+    return objects.Owner(snapshot.namespace, snapshot.name, snapshot.uid)

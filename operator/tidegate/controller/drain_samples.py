@@ -1,4 +1,4 @@
-"""What drains and teardowns have told, on its way into the ConfigMap of drain times."""
+"""The samples of drains and teardowns, on its way into the ConfigMap of drain times."""
 
 import logging
 from collections.abc import Mapping
@@ -37,32 +37,34 @@ class DrainSamples:
         self._keeper.forget(key)
         self._pending.pop(key, None)
 
-    def teardowns(self, key: str, s: Snapshot) -> Mapping[str, Sample]:
+    def teardowns(self, key: str, snapshot: Snapshot) -> Mapping[str, Sample]:
         """By pod, the teardowns that were watched up to now; they are kept with the next drain that is counted."""
         held = self._pending.setdefault(key, _Pending()).teardowns
-        for pod in s.pods:
-            told = samples.teardown(pod)
-            if told is not None and pod.name not in s.drain_times.teardown_counted:
-                held[pod.name] = told
+        for pod in snapshot.pods:
+            sample = samples.teardown(pod)
+            if sample is not None and pod.name not in snapshot.drain_times.teardown_counted:
+                held[pod.name] = sample
         return dict(held)
 
-    async def keep(self, key: str, s: Snapshot, learnt: DrainTimes) -> bool:
+    async def keep(self, key: str, snapshot: Snapshot, learnt: DrainTimes) -> bool:
         """Count drains, before their pods can be gone; whether that was done. Raises `ClusterError`.
 
         What cannot be counted for `UNCOUNTED_SECONDS`, or at all, does not hold up the rollout: its samples are lost.
         """
         pending = self._pending.setdefault(key, _Pending())
         try:
-            await self._keeper.write(Owner(s.namespace, s.name, s.uid), learnt, s.now)
+            await self._keeper.write(Owner(snapshot.namespace, snapshot.name, snapshot.uid), learnt, snapshot.now)
         except (Denied, Rejected) as error:
             log.warning("drain times of %s are not kept: %s", key, error)
             return False
         except ClusterError as error:
-            pending.failing_since = s.now if pending.failing_since is None else pending.failing_since
-            if s.now - pending.failing_since < UNCOUNTED_SECONDS:
+            pending.failing_since = snapshot.now if pending.failing_since is None else pending.failing_since
+            if snapshot.now - pending.failing_since < UNCOUNTED_SECONDS:
                 raise
             log.warning("drain times of %s are not kept, going on: %s", key, error)
             return False
         pending.failing_since = None
-        pending.teardowns = {pod: told for pod, told in pending.teardowns.items() if pod not in learnt.teardown_counted}
+        pending.teardowns = {
+            pod: sample for pod, sample in pending.teardowns.items() if pod not in learnt.teardown_counted
+        }
         return True

@@ -31,8 +31,8 @@ COMPONENT: Final = "tidegate"
 class Executes(Protocol):
     """What turns the actions of a plan into writes, as `cluster.execute.Executor` does."""
 
-    async def execute(self, s: Snapshot, plan: Iterable[Action]) -> None:
-        """Try all actions of the plan that was made of `s`. Raises the first `ClusterError` or `TemplateRefused`."""
+    async def execute(self, snapshot: Snapshot, plan: Iterable[Action]) -> None:
+        """Try all actions of the plan made of `snapshot`. Raises the first `ClusterError` or `TemplateRefused`."""
 
 
 @dataclass(frozen=True, slots=True)

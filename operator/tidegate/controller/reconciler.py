@@ -47,17 +47,17 @@ class Reconciler:
         except InvalidSpec as error:
             await self._refuse(key, service, error)
             return None
-        s = await self._gather(key, service, spec, memory)
-        decided = plan(s)
-        self._sessions.forget(key, {p.uid for p in s.pods if p.alive})
+        snapshot = await self._gather(key, service, spec, memory)
+        decided = plan(snapshot)
+        self._sessions.forget(key, {p.uid for p in snapshot.pods if p.alive})
         self._sessions.want(key, decided.orders, decided.questions)
         wanted = status(decided)
         self._metrics.saw(key, decided, wanted)
-        if decided.learnt is not None and await self._samples.keep(key, s, decided.learnt):
+        if decided.learnt is not None and await self._samples.keep(key, snapshot, decided.learnt):
             return 0.0
-        wait = await self._status.report(service, s, wanted)
-        if decided.actions and not memory.rests(decided.actions, s.now):
-            await self._act(memory, s, decided)
+        wait = await self._status.report(service, snapshot, wanted)
+        if decided.actions and not memory.rests(decided.actions, snapshot.now):
+            await self._act(memory, snapshot, decided)
             self._metrics.achieved(key)
             return 0.0
         if not decided.actions:
@@ -66,8 +66,8 @@ class Reconciler:
                 # What was refused is not wanted any more.
                 memory.refusal = ""
                 return 0.0
-        rest = memory.again_at - s.now if decided.actions else None
-        look = TROUBLED_SECONDS if s.drain_times_trouble else None
+        rest = memory.again_at - snapshot.now if decided.actions else None
+        look = TROUBLED_SECONDS if snapshot.drain_times_trouble else None
         return min((w for w in (wait, rest, look, decided.requeue_after) if w is not None), default=None)
 
     # -- gather
@@ -98,16 +98,16 @@ class Reconciler:
             drain_times=kept.times,
             drain_times_trouble=kept.trouble,
         )
-        s = gather.snapshot(self._store, service, spec, known)
-        return replace(s, teardowns=self._samples.teardowns(key, s))
+        snapshot = gather.snapshot(self._store, service, spec, known)
+        return replace(snapshot, teardowns=self._samples.teardowns(key, snapshot))
 
     # -- act
 
-    async def _act(self, memory: Memory, s: Snapshot, decided: Plan) -> None:
+    async def _act(self, memory: Memory, snapshot: Snapshot, decided: Plan) -> None:
         try:
-            await self._parts.executor.execute(s, decided.actions)
+            await self._parts.executor.execute(snapshot, decided.actions)
         except TemplateRefused as refused:
-            memory.reject(refused.causes, s.generation, s.now)
+            memory.reject(refused.causes, snapshot.generation, snapshot.now)
         except (Denied, Rejected) as error:
             memory.refusal = str(error)
             raise

@@ -7,7 +7,7 @@ from typing import Any
 
 from tidegate.api.errors import Denied, Rejected
 from tidegate.api.status import LLMServiceStatus, PodStatus, RolloutStatus
-from tidegate.cluster.execute import Told
+from tidegate.cluster.execute import Announces
 from tidegate.cluster.port import LLM_SERVICES, Cluster, Object
 from tidegate.cluster.store import Store
 from tidegate.core.report import events
@@ -29,8 +29,8 @@ class _Written:
 class StatusWriter:
     """Writes transitions at once, and what merely moves with time now and then."""
 
-    def __init__(self, cluster: Cluster, store: Store, tell: Told, clock: Clock, pace: Pace) -> None:
-        self._cluster, self._store, self._tell, self._now, self._pace = cluster, store, tell, clock.now, pace
+    def __init__(self, cluster: Cluster, store: Store, announce: Announces, clock: Clock, pace: Pace) -> None:
+        self._cluster, self._store, self._announce, self._now, self._pace = cluster, store, announce, clock.now, pace
         self._written: dict[str, _Written] = {}
 
     def forget(self, key: str) -> None:
@@ -54,7 +54,7 @@ class StatusWriter:
                 return rest
         await self._write(service, document)
         for event in events.news(snapshot, status):
-            await self._tell(snapshot, event.reason, event.message, warning=event.warning)
+            await self._announce(snapshot, event.reason, event.message, warning=event.warning)
         return None
 
     async def write(self, service: Object, status: LLMServiceStatus) -> None:

@@ -146,21 +146,28 @@ class Metrics:
 
     def saw(self, key: str, decided: Plan, status: LLMServiceStatus) -> None:
         """A pass over service `key` decided on this plan and this status."""
-        s = decided.view.snapshot
+        snapshot = decided.view.snapshot
         row = self._services.rows.get(key)
         if key not in self._pending:
-            self._begin(s.namespace, s.name)
-        last = dict(row.last if row is not None else _last(s.status))
+            self._begin(snapshot.namespace, snapshot.name)
+        last = dict(row.last if row is not None else _last(snapshot.status))
         fresh = dict(new_outcomes(decided.view))
         # An outcome that is no longer new is in the status now. Before that, its write could fail or be lost.
         for name, outcome in self._pending.get(key, {}).items():
             if name not in fresh:
-                self._count(s.namespace, s.name, outcome)
+                self._count(snapshot.namespace, snapshot.name, outcome)
                 last[outcome.outcome] = outcome.at
         self._pending[key] = fresh
         blocked = tuple(dict.fromkeys(b.reason for b in decided.blocked))
         self._services.rows[key] = ServiceRow(
-            s.namespace, s.name, s.spec.replicas, pod_rows(s), status, last, s.now, blocked
+            snapshot.namespace,
+            snapshot.name,
+            snapshot.spec.replicas,
+            pod_rows(snapshot),
+            status,
+            last,
+            snapshot.now,
+            blocked,
         )
 
     def refused(self, key: str, status: LLMServiceStatus) -> None:

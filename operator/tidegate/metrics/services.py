@@ -55,13 +55,13 @@ class ServiceRow:
     """Why the plan does nothing more now."""
 
 
-def pod_rows(s: Snapshot) -> tuple[PodRow, ...]:
+def pod_rows(snapshot: Snapshot) -> tuple[PodRow, ...]:
     """Rows of all pods that exist."""
-    return tuple(_pod_row(s, pod) for pod in s.pods)
+    return tuple(_pod_row(snapshot, pod) for pod in snapshot.pods)
 
 
-def _pod_row(s: Snapshot, pod: Pod) -> PodRow:
-    reading = s.readings.get(pod.uid)
+def _pod_row(snapshot: Snapshot, pod: Pod) -> PodRow:
+    reading = snapshot.readings.get(pod.uid)
     drain = pod.drain if pod.state == PodState.DRAINING and pod.alive else None
     if reading is not None and drain is not None and reading.at < drain.since:
         # From before the withdrawal: the pod may have got requests since.
@@ -75,7 +75,7 @@ def _pod_row(s: Snapshot, pod: Pod) -> PodRow:
         oldest_seconds=reading.oldest_seconds if reading else None,
         reason=drain.reason if drain else "",
         since=drain.since if drain else None,
-        deadline=(drain.deadline or drain.since + s.spec.drain.budget_seconds) if drain else None,
+        deadline=(drain.deadline or drain.since + snapshot.spec.drain.budget_seconds) if drain else None,
     )
 
 

@@ -216,7 +216,7 @@ class Server:
         self._owners.pop((kind, key), None)
         self.version += 1
         last = {**old, "metadata": {**old["metadata"], "resourceVersion": str(self.version)}}
-        self._tell("DELETED", kind, old, None, last)
+        self._notify("DELETED", kind, old, None, last)
 
     # -- inside
 
@@ -224,10 +224,10 @@ class Server:
         self.version += 1
         new["metadata"] = {**new["metadata"], "resourceVersion": str(self.version)}
         self._objects[kind][key] = new
-        self._tell("ADDED" if old is None else "MODIFIED", kind, old, new, new)
+        self._notify("ADDED" if old is None else "MODIFIED", kind, old, new, new)
         return new
 
-    def _tell(self, event: str, kind: Kind, old: Object | None, new: Object | None, last: Object) -> None:
+    def _notify(self, event: str, kind: Kind, old: Object | None, new: Object | None, last: Object) -> None:
         for check in self.written:
             check(self.writer, kind, old, new)
         for watcher in self.watchers:
@@ -246,13 +246,13 @@ class Server:
             raise Denied(f'{request.resource} "{request.old["metadata"]["name"]}" is forbidden: {reason}')
 
     def _rescale(self, kind: Kind, old: Object, body: Mapping[str, Any]) -> Object:
-        told = old.get("status") or {}
+        status = old.get("status") or {}
         if kind is LLM_SERVICES:
-            selector = str(told.get("selector", ""))
+            selector = str(status.get("selector", ""))
         else:
             selector = ",".join(f"{k}={v}" for k, v in sorted(old["spec"]["selector"]["matchLabels"].items()))
         before = {"metadata": old["metadata"], "spec": {"replicas": old["spec"]["replicas"]}}
-        before["status"] = {"replicas": told.get("replicas", 0), "selector": selector}
+        before["status"] = {"replicas": status.get("replicas", 0), "selector": selector}
         after = merged(before, body)
         self._admit(Request("UPDATE", f"{kind.plural}/scale", before, after))
         changed = {**old, "spec": {**old["spec"], "replicas": after["spec"]["replicas"]}}

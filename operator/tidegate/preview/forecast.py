@@ -89,8 +89,8 @@ class _Least(Random):
 
 def _service(container: Mapping[str, Any], instance: str) -> DrainContract:
     """What a serving container speaks; one with a drain endpoint of its own is told no numbers."""
-    told = any(row["name"].startswith("TIDEGATE_") for row in container.get("env") or [])
-    return of_service(container, instance) if told else DrainContract(Settings(), instance, serves_late=True)
+    contract = any(row["name"].startswith("TIDEGATE_") for row in container.get("env") or [])
+    return of_service(container, instance) if contract else DrainContract(Settings(), instance, serves_late=True)
 
 
 class _Batches(Watches):
@@ -179,9 +179,9 @@ class Preview:
     def settle(self) -> Forecast:
         """Let time pass until the service is as its spec says. Raises `Stuck` when it does not get there."""
         self._loop.run_until_complete(self._settled())
-        told = self._steps
+        record = self._steps
         return Forecast(
-            tuple(told.steps), told.ended_at, self._bound(), told.drained, told.least_serving, told.most_pods
+            tuple(record.steps), record.ended_at, self._bound(), record.drained, record.least_serving, record.most_pods
         )
 
     # -- what is there

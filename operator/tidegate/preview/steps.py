@@ -41,13 +41,13 @@ class OneByOne:
         self.action: a.Action | None = None
         """What is being done now."""
 
-    async def execute(self, s: Snapshot, plan: Iterable[a.Action]) -> None:
+    async def execute(self, snapshot: Snapshot, plan: Iterable[a.Action]) -> None:
         """As `Executor.execute`."""
         failure: TidegateError | None = None
         for action in plan:
             self.action = action
             try:
-                await self._inner.execute(s, (action,))
+                await self._inner.execute(snapshot, (action,))
             except (ClusterError, TemplateRefused) as error:
                 failure = failure or error
             finally:
@@ -100,17 +100,17 @@ class Steps:
             self.replaced += action.outcome.reason == DrainReason.ROLLOUT
             spent = action.outcome.outcome == Outcome.EXPIRED
             why = "has spent its budget: what still runs in it is cut" if spent else "has no request left"
-            self._tell(f"{action.pod} {why}")
-        self._tell(text(action, old, new))
+            self._step(f"{action.pod} {why}")
+        self._step(text(action, old, new))
         if isinstance(action, a.Withdraw):
             self.withdrawn(action)
 
     def _changed(self, old: Object, new: Object | None) -> None:
         name = old["metadata"]["name"]
         if new is None:
-            self._tell(f"{name} is gone", ends=False)
+            self._step(f"{name} is gone", ends=False)
         elif _serves(new) and not _serves(old):
-            self._tell(f"{name} serves")
+            self._step(f"{name} serves")
             if self.min_ready_seconds:
                 self._loop.call_later(self.min_ready_seconds, self._available, new)
 
@@ -118,9 +118,9 @@ class Steps:
         meta = pod["metadata"]
         live = self._server.find(PODS, meta["namespace"], meta["name"])
         if live is not None and live["metadata"]["uid"] == meta["uid"] and _serves(live):
-            self._tell(f"{meta['name']} counts, after {self.min_ready_seconds} s of minReadySeconds")
+            self._step(f"{meta['name']} counts, after {self.min_ready_seconds} s of minReadySeconds")
 
-    def _tell(self, what: str, *, ends: bool = True) -> None:
+    def _step(self, what: str, *, ends: bool = True) -> None:
         # To the second: what is assumed is not known better, and what Kubernetes takes besides is less.
         at = float(round(self._loop.time() - self._began))
         if ends:
