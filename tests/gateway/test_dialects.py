@@ -103,10 +103,21 @@ async def test_the_token_ends_a_stream_as_an_error_of_its_own_api(path: str, tmp
 TOOL = named("content_block_delta", index=0, delta={"type": "input_json_delta", "partial_json": '{"a'})
 DELTA = named("message_delta", delta={"stop_reason": "tool_use"}, usage={"output_tokens": 77})
 
+REPEATED = [
+    named("response.output_text.done", text="a.delta"), named("response.refusal.done", refusal="a"),
+    named("response.content_part.done", part={"type": "output_text", "text": "a"}),
+    named("response.output_item.done", item={"content": [{"type": "output_text", "text": "a"}], "arguments": "{}"}),
+    named("response.function_call_arguments.done", arguments="{}"), named("response.output_text.delta", delta=""),
+    named("response.completed", response={"output": [{"content": [{"text": "a"}]}]}),
+]  # fmt: skip
+
 
 @pytest.mark.parametrize(("path", "then", "count"), [
     (MESSAGES, [TOOL, TOOL], 3), (MESSAGES, [TOOL, DELTA], 77),
     (RESPONSES, [named("response.refusal.delta", delta="no")], 2),
+    (RESPONSES, REPEATED, 1),
+    (MESSAGES, [named("content_block_start", content_block={"type": "text", "text": "a"})], 1),
+    (RESPONSES, [b'data: {"sequence_number":1,"delta" : "b","type" : "response.reasoning_text.delta"}\n\n'], 2),
 ])  # fmt: skip
 def test_generated_tokens_are_counted_in_each_api_s_events(path: str, then: list[bytes], count: int) -> None:
     reader = Reader(dialect_of(path).stream)

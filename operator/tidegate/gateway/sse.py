@@ -31,12 +31,14 @@ class StreamForm:
     """How an API's streams show their progress.
 
     `begun`: bytes in one of the first events of a response. `finish`: it is complete, or has failed in a way that the
-    client notices. `cut`: the engine cut it. `numbered`: events have sequence numbers. `choices`: one stream may
-    contain several responses, each with an end of its own.
+    client notices. `delta`: the only events with newly generated text, where others repeat it; None: nothing is
+    repeated. `cut`: the engine cut it. `numbered`: events have sequence numbers. `choices`: one stream may contain
+    several responses, each with an end of its own.
     """
 
     begun: bytes
     finish: re.Pattern[bytes]
+    delta: re.Pattern[bytes] | None = None
     cut: re.Pattern[bytes] | None = None
     numbered: bool = False
     choices: bool = False
@@ -46,15 +48,20 @@ CHAT_STREAM = StreamForm(
     b'"choices"',
     # Some engines write an empty reason until there is one.
     re.compile(rb'"finish_reason"\s*:\s*"[^"]'),
-    re.compile(rb'"finish_reason"\s*:\s*"abort"'),
+    cut=re.compile(rb'"finish_reason"\s*:\s*"abort"'),
     choices=True,
 )
 RESPONSES_STREAM = StreamForm(
     b'"response.created"',
     re.compile(rb'"type"\s*:\s*"(?:response\.(?:completed|failed|incomplete)|error)"'),
+    re.compile(rb'"type"\s*:\s*"response\.[a-z_.]+\.delta"'),
     numbered=True,
 )
-MESSAGES_STREAM = StreamForm(b'"message_start"', re.compile(rb'"type"\s*:\s*"(?:message_stop|error)"'))
+MESSAGES_STREAM = StreamForm(
+    b'"message_start"',
+    re.compile(rb'"type"\s*:\s*"(?:message_stop|error)"'),
+    re.compile(rb'"type"\s*:\s*"content_block_delta"'),
+)
 
 
 def last_end(data: bytes) -> int:
@@ -130,11 +137,12 @@ class Reader:
         if b"data:" not in events:
             return False
         form = self._form
+        delta = form.delta
         if form.numbered:
             self._last = events
         # Nearly always one event.
         for event in (events,) if events.count(b"data:") == 1 else _EVENT_END.split(events):
-            if _has_content(event):
+            if (delta is None or delta.search(event)) and _has_content(event):
                 self.contents += 1
             if b'"usage"' in event and (b'"completion_tokens"' in event or b'"output_tokens"' in event):
                 self._usage = event
