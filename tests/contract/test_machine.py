@@ -464,6 +464,19 @@ def test_who_does_not_read_a_whole_answer_is_cut_at_the_seal_since_no_token_can_
     assert (end.sealed, end.tokens, end.abort, contract.cut) == (True, (), ("a",), 1)
 
 
+def test_who_turns_out_to_be_whole_when_its_token_is_due_is_not_cut() -> None:
+    contract = serving()
+    arrive(contract, "whole", 0)
+    arrive(contract, "cut", 0)
+    contract.post(DrainRequest("d", remaining=18, flush=10), 0)
+    assert contract.advance(8).tokens == ("whole", "cut")
+    for _ in range(2):
+        contract.was_whole("whole")
+        assert (contract.cut, contract.ever_cut) == (1, 1)
+    assert contract.work("whole").whole
+    assert contract.advance(9).tokens == ()
+
+
 def test_prestop_says_when_the_grace_is_nearly_over() -> None:
     contract = serving()
     arrive(contract, "a", 0, begun=False)

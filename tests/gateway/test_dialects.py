@@ -16,7 +16,6 @@ MESSAGES, RESPONSES = "/v1/messages", "/v1/responses"
 TOKEN_FIELDS = {"reason": "Rollout", "requestId": "mine", "generatedTokens": 1}
 NOW = DrainRequest("d", "Rollout", None, since_withdrawal=60, propagation=0)
 SOON = DrainRequest("d", "Rollout", 0.6, propagation=0, flush=0.4)
-HOLD = DrainRequest("d", "Rollout", None, propagation=60)
 
 
 def named(kind: str, **fields: object) -> bytes:
@@ -153,15 +152,19 @@ async def test_the_named_event_stands_alone_where_the_api_knows_no_done(path: st
     [
         (MESSAGES, OVER[MESSAGES], False), (MESSAGES, WHOLE["error"], False), (MESSAGES, b"", True),
         (RESPONSES, OVER[RESPONSES], False), (RESPONSES, WHOLE["failed"], False), (RESPONSES, b"", True),
+        (RESPONSES, named("response.cancelled", sequence_number=8), False),
+        (RESPONSES, named("response.incomplete", sequence_number=8), False),
+        (RESPONSES, b'data: {"sequence_number": 8, "error": {"message": "no"}}\n\n', False),
+        (MESSAGES, b'event: error\ndata: {"request_id": "r", "error": {"type": "x"}, "type": "error"}\n\n', False),
         (RESPONSES, b"data: [DONE]\n\n", True), (RESPONSES, OVER[RESPONSES] + b"data: [DONE]\n\n", False),
     ],
 )  # fmt: skip
-async def test_while_draining_an_end_that_its_api_does_not_know_becomes_the_token(
+async def test_of_a_stopped_engine_an_end_that_its_api_does_not_know_becomes_the_token(
     path: str, then: bytes, hidden: bool
 ) -> None:
     async with engine(stream(path, then)) as own, front(own.port) as gate:
         client, body = await begin(gate, path)
-        gate.gateway.drain.post(HOLD)
+        gate.gateway.drain.prestop()
         own.go.set()
         if hidden:
             check_event(last_event(await body, path), path, "server_shutdown", "overloaded_error")

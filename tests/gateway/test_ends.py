@@ -135,37 +135,38 @@ def test_every_event_with_generated_text_counts(deltas: list[dict[str, object]],
     assert reader.generated == count
 
 
-@pytest.mark.parametrize(
-    ("then", "end"),
-    [
-        (ABORT + DONE, True),
-        (ABORT, False),
-        (DONE, True),
-        (CONTENT + DONE, True),
-        (CONTENT, True),
-        (b"", True),
-        (STOP.replace(b"stop", b"") + DONE, True),
-        (TWO[1] + TWO[0] + DONE, True),
-        (TWO[0] + TWO[1] + DONE, True),
-        (TWO[0] + TWO[1], True),
-    ],
-    ids=[
-        "abort",
-        "abort alone",
-        "bare done",
-        "content and done",
-        "a clean end",
-        "an empty end",
-        "an empty reason",
-        "one choice of two",
-        "a later choice",
-        "a later choice and a clean end",
-    ],
-)
-async def test_an_end_by_which_the_engine_hides_a_cut_becomes_the_token(then: bytes, end: bool) -> None:
+HIDDEN = {
+    "abort": (ABORT + DONE, True),
+    "abort alone": (ABORT, False),
+    "bare done": (DONE, True),
+    "content and done": (CONTENT + DONE, True),
+    "a clean end": (CONTENT, True),
+    "an empty end": (b"", True),
+    "an empty reason": (STOP.replace(b"stop", b"") + DONE, True),
+    "one choice of two": (TWO[1] + TWO[0] + DONE, True),
+    "a later choice": (TWO[0] + TWO[1] + DONE, True),
+    "a later choice and a clean end": (TWO[0] + TWO[1], True),
+    "no error": (b'data: {"error": null, "choices": []}\n\n' + DONE, True),
+    "a word": (choice(0, None, content='"error": "type"') + DONE, True),
+}
+
+
+def stop_by(gate: Front, how: str) -> None:
+    """Bring the drain to the point at which the engine may have been told to stop."""
+    if how == "POST and preStop":
+        gate.gateway.drain.post(HOLD)
+    if how == "SIGTERM":
+        gate.gateway.drain.sigterm()
+    else:
+        gate.gateway.drain.prestop()
+
+
+@pytest.mark.parametrize("how", ["POST and preStop", "SIGTERM", "preStop"])
+@pytest.mark.parametrize(("then", "end"), HIDDEN.values(), ids=HIDDEN.keys())
+async def test_an_end_by_which_a_stopped_engine_hides_a_cut_becomes_the_token(then: bytes, end: bool, how: str) -> None:
     async with engine(stream(CONTENT, then=then, end=end)) as own, front(own.port) as gate:
         client, body = await begin(gate)
-        gate.gateway.drain.post(HOLD)
+        stop_by(gate, how)
         own.go.set()
         told = token_of(await body)
         content = 1 + then.count(b'"content"')
@@ -179,6 +180,13 @@ WHOLE = {
     "stop and done": STOP + DONE,
     "stop alone": STOP,
     "an error": b'data: {"error": {"message": "no"}}\n\n' + DONE,
+    "an error behind another key": b'data: {"id": "x", "error": {"message": "no"}}\n\n' + DONE,
+    "an error that is a text": b'data:{"id":"x","error" :"no","error_type":"overloaded"}\n\n',
+    "an error by its type": b'data: {"message": "no", "type": "error"}\n\n',
+    "an error by its object": b'data: {"message": "no", "code": 400, "object": "error"}\n\n' + DONE,
+    "an error by its name": b'event: error\ndata: {"message": "no"}\n\n' + DONE,
+    "an error in several lines": b'data: {\ndata:  "id": "x",\ndata:  "error": {"code": 1}\ndata: }\n\n' + DONE,
+    "an abort behind an error": b'data: {"code": 500, "error": {"message": "no"}}\n\n' + ABORT + DONE,
     "an engine's own word": choice(0, "STOP") + DONE,
     "two choices": choice(1, None, content="b") + choice(0, "stop") + choice(1, "length") + DONE,
     "two choices in one event": b'data: {"choices": [{"index": 0, "finish_reason": "stop"}, '
@@ -193,36 +201,60 @@ WHOLE = {
 async def test_an_end_that_hides_nothing_passes_while_draining(then: bytes) -> None:
     async with engine(stream(CONTENT, then=then, end=True)) as own, front(own.port) as gate:
         client, body = await begin(gate)
-        gate.gateway.drain.post(HOLD)
+        gate.gateway.drain.prestop()
         own.go.set()
         assert await body == CONTENT + then
         assert gate.state()["cut"] == 0
         client.close()
 
 
-@pytest.mark.parametrize("nothing", [True, False])
-async def test_only_a_stream_of_another_api_ends_with_done_alone(nothing: bool) -> None:
-    foreign = b'data: {"type": "partial", "b64": "x"}\n\n'
-    async with (
-        engine(stream(b": hello\n\n" if nothing else foreign, then=DONE, end=True)) as own,
-        front(own.port) as gate,
-    ):
-        client, body = await begin(gate)
-        gate.gateway.drain.post(HOLD)
+FOREIGN = b'data: {"type": "partial", "b64": "x"}\n\n'
+
+
+@pytest.mark.parametrize("then", [DONE, b": still here\n\n" + DONE])
+@pytest.mark.parametrize("first", [b": hello\n\n", b'event: ping\ndata: {"type": "ping"}\n\n', FOREIGN])
+async def test_only_a_stream_of_another_api_ends_with_done_alone(first: bytes, then: bytes) -> None:
+    async with engine(stream(first, then=then, end=True)) as own, front(own.port) as gate:
+        client = await gate.client()
+        await client.request("POST", "/v1/chat/completions", b"{}")
+        await gate.until(lambda: bytes(client.reader._buffer).endswith(first + b"\r\n"))
+        gate.gateway.drain.prestop()
         own.go.set()
-        if nothing:
-            assert token_of((await body).removeprefix(b": hello\n\n"))["generatedTokens"] == 0
+        body = (await client.hear()).body
+        if first is FOREIGN:
+            assert body == FOREIGN + then
         else:
-            assert await body == foreign + DONE
-        assert gate.state()["cut"] == nothing
+            assert body.startswith(first + then.removesuffix(DONE))
+            assert token_of(body)["generatedTokens"] == 0
+        assert gate.state()["cut"] == (first is not FOREIGN)
         client.close()
 
 
-async def test_what_an_engine_says_without_a_drain_passes_as_it_is() -> None:
-    async with engine(stream(CONTENT, then=ABORT + DONE, end=True)) as own, front(own.port) as gate:
-        client, body = await begin(gate)
+@pytest.mark.parametrize("how", ["deadline", "silence", "reset"])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+async def test_nothing_follows_the_end_of_a_stream_whose_framing_does_not_end(path: str, how: str) -> None:
+    """An engine that keeps the connection, or drops it, behind all that the client waits for."""
+    then = STOP + DONE if path.endswith("completions") else b'data: {"type": "response.cancelled"}\n\n'
+
+    async def script(peer: Peer, own: Engine) -> None:
+        await peer.hear()
+        await peer.begin_events()
+        await peer.chunk(CONTENT)
+        await peer.chunk(then)
+        await own.go.wait()
+        if how == "reset":
+            peer.close()
+        await peer.closed()
+
+    async with engine(script) as own, front(own.port, options={"TIDEGATE_IDLE_SECONDS": "5"}) as gate:
+        client = await gate.client()
+        await client.request("POST", path, b"{}")
+        await gate.until(lambda: bytes(client.reader._buffer).endswith(then + b"\r\n"))
+        gate.gateway.drain.post(SOON if how == "deadline" else HOLD)
         own.go.set()
-        assert await body == CONTENT + ABORT + DONE
+        assert (await client.hear()).body == CONTENT + then
+        assert (gate.state()["inFlight"], gate.state()["cut"], gate.gateway.metrics.tokens) == (0, 0, 0)
+        assert (gate.failures(), gate.gateway.drain.contract.ever_cut) == ({}, 0)
         client.close()
 
 
@@ -250,6 +282,26 @@ async def test_an_engine_that_dies_while_draining_leaves_tokens() -> None:
         assert gate.state()["cut"] == 2
         client.close()
         waiting.close()
+
+
+@pytest.mark.parametrize("head", [b"Content-Length: 6", b"Transfer-Encoding: chunked"])
+async def test_any_other_body_that_a_stopped_engine_cuts_counts_as_cut(head: bytes) -> None:
+    async def script(peer: Peer, own: Engine) -> None:
+        await peer.hear()
+        await peer.send(b"HTTP/1.1 200 OK\r\n" + head + b"\r\n\r\n3\r\n{}")
+        await own.go.wait()
+        peer.close()
+
+    async with engine(script) as own, front(own.port) as gate:
+        client = await gate.client()
+        await client.request("POST", "/v1/x", b"{}")
+        await gate.until(lambda: bytes(client.reader._buffer).endswith(b"{}"))
+        gate.gateway.drain.prestop()
+        own.go.set()
+        with pytest.raises(Exception, match=r"peer|reset|[Cc]onnection|receive"):
+            await client.hear()
+        assert (gate.state()["inFlight"], gate.state()["cut"], gate.failures()) == (0, 1, {"upstream_reset": 1})
+        client.close()
 
 
 async def test_a_request_without_an_answer_gets_the_token_as_a_retryable_refusal() -> None:

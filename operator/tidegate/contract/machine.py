@@ -158,6 +158,14 @@ class DrainContract:
         """The engine itself ended this request before its end: it gets a token and counts as cut."""
         self._end([self._works[work_id]])
 
+    def was_whole(self, work_id: str) -> None:
+        """A request that `advance` has just said to end turns out to need no token: it has not been cut."""
+        work = self._works[work_id]
+        if work.cut:
+            work.cut, work.whole = False, True
+            self.cut -= 1
+            self.ever_cut -= 1
+
     def finish(self, work_id: str) -> None:
         """The last byte is written, or the client is gone."""
         del self._works[work_id]

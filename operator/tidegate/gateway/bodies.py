@@ -108,8 +108,9 @@ class Events:
         return payload if self._chunks is None else chunk(payload)
 
     def end(self, payload: bytes) -> bytes:
-        """The bytes that end the stream properly now, with `payload` as its last events."""
-        return self.insert(payload) + (b"" if self._chunks is None else LAST_CHUNK)
+        """The bytes that end the stream properly now, with `payload` as its last events; empty: with nothing more."""
+        last = self.insert(payload) if payload else b""
+        return last + (b"" if self._chunks is None else LAST_CHUNK)
 
     def rest(self) -> bytes:
         """What was held back of a body that ends with its connection, once it has ended."""

@@ -153,7 +153,7 @@ class Exchange:
             self.response_over()
 
     def response_truncated(self) -> None:
-        """While draining, the engine truncated the response: the client gets the token instead."""
+        """See `response.Owner`; also if it breaks off while draining: the client gets the token instead."""
         self._count_cut()
         self.end()
 
@@ -193,6 +193,11 @@ class Exchange:
             return
         self._upstream.drop()
         self._close = True
+        if response.end_whole():
+            if self._work_id:
+                self._drain.contract.was_whole(self._work_id)
+            self.response_over()
+            return
         token = self._shutdown_token(0 if events is None else events.reader.generated)
         if events is not None and (self._head.get(WANTS_EVENT) or b"").lower() == b"event":
             response.end_with_event(events, token.event())
@@ -219,9 +224,16 @@ class Exchange:
         if response.tunnel is not None:
             self._fail_tunnel(response.tunnel, failure)
             return
-        if draining and failure is Failure.UPSTREAM_RESET and (not response.begun or response.events is not None):
-            self.response_truncated()
+        if response.end_whole():
+            self._upstream.drop()
+            self._close = True
+            self.response_over()
             return
+        if draining and failure is Failure.UPSTREAM_RESET:
+            if not response.begun or response.events is not None:
+                self.response_truncated()
+                return
+            self._count_cut()
         self._metrics.failed(failure)
         self._upstream.drop()
         self._close = True

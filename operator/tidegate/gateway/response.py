@@ -184,6 +184,14 @@ class Response:
             return False
         return True
 
+    def end_whole(self) -> bool:
+        """End a stream that lacks only the end of its framing, adding nothing; False: it lacks more."""
+        events = self.events
+        if events is None or not events.reader.over:
+            return False
+        self._client.write(events.end(b""))
+        return True
+
     def end_with_event(self, body: Events, event: bytes) -> None:
         """End a stream with a shutdown event in the form that the client requested."""
         self._client.write(body.end(event + self._dialect.after_named))

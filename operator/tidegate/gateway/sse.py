@@ -19,9 +19,13 @@ _CONTENT = re.compile(
     rb'"(?:content|text|reasoning|reasoning_content|arguments|thinking|delta|partial_json|refusal)"\s*:\s*"[^"]'
 )
 _CHAT = b'"content":'
-_DONE = re.compile(rb"^data: ?\[DONE\]", re.MULTILINE)
+_LINE = rb"(?<![^\r\n])"
+_DONE = re.compile(_LINE + rb"data: ?\[DONE\]")
 _EVENT_END = re.compile(rb"\r?\n\r?\n|\r\r")
-_ERROR = re.compile(rb'^data: ?\{\s*"error"\s*:', re.MULTILINE)
+_NAME = re.compile(_LINE + rb"event: ?([^\r\n]*)")
+# Some engines write `"error": null` into every event.
+_PERHAPS_ERROR = re.compile(_LINE + rb'event: ?error|"error"\s*:\s*[^\sn]|"(?:type|object)"\s*:\s*"error"')
+_PINGS = frozenset({"ping", "keepalive", "keep-alive", "heartbeat"})
 _LATER_CHOICE = re.compile(rb'"index"\s*:\s*[1-9]')
 _SEQUENCE = re.compile(rb'"sequence_number"\s*:\s*([0-9]{1,15})')
 
@@ -53,7 +57,7 @@ CHAT_STREAM = StreamForm(
 )
 RESPONSES_STREAM = StreamForm(
     b'"response.created"',
-    re.compile(rb'"type"\s*:\s*"(?:response\.(?:completed|failed|incomplete)|error)"'),
+    re.compile(rb'"type"\s*:\s*"(?:response\.(?:completed|failed|incomplete|cancelled)|error)"'),
     re.compile(rb'"type"\s*:\s*"response\.[a-z_.]+\.delta"'),
     numbered=True,
 )
@@ -92,13 +96,14 @@ class Progress:
         """Read one event."""
         if not self.begun:
             self.begun = form.begun in event
-            self.other_form = not self.begun and (self.other_form or not _DONE.search(event))
+            if self.begun or not self.other_form:
+                self.other_form = not (self.begun or _DONE.search(event) or _is_ping(event))
         if form.choices and _LATER_CHOICE.search(event):
             self.choices |= {index for index, _ in _choices(event)}
         if form.finish.search(event):
             ended = {index for index, reason in _choices(event) if reason} if form.choices else set()
             self.over |= ended or self.choices
-        elif b'"error"' in event and _ERROR.search(event):
+        elif b"error" in event and _is_error(event):
             self.failed = True
 
 
@@ -125,6 +130,11 @@ class Reader:
     def unfinished(self) -> bool:
         """Whether a response has begun and its end has not been announced."""
         return self._progress.begun and not self._progress.finished and not self.done
+
+    @property
+    def over(self) -> bool:
+        """Whether the client has received all that its API sends: an end, or an error."""
+        return self.done or self._progress.failed or (self._progress.finished and not self._form.choices)
 
     @property
     def next_sequence(self) -> int:
@@ -156,7 +166,7 @@ class Reader:
         form, progress = self._form, copy(self._progress)
         for start, end in _spans(events):
             event = events[start:end]
-            if form.cut is not None and form.cut.search(event):
+            if form.cut is not None and not progress.failed and form.cut.search(event):
                 return start
             progress.take(event, form)
             if not progress.finished and not progress.other_form and _DONE.search(event):
@@ -184,33 +194,54 @@ def _spans(events: bytes) -> list[tuple[int, int]]:
     return spans
 
 
-def _documents(event: bytes) -> Iterator[dict[str, Any]]:
-    for line in event.splitlines():
-        if line.startswith(b"data:"):
-            try:
-                document = json.loads(line[5:])
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(document, dict):
-                yield document
+def _data(event: bytes) -> bytes:
+    """The event's data, which may be spread over several lines."""
+    return b"\n".join(line[5:] for line in event.splitlines() if line.startswith(b"data:"))
+
+
+def _document(event: bytes) -> dict[str, Any]:
+    """The JSON object that the event consists of; empty if it is none."""
+    try:
+        document = json.loads(_data(event))
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _name(event: bytes) -> str:
+    found = _NAME.search(event)
+    return "" if found is None else found[1].decode(errors="replace")
+
+
+def _is_ping(event: bytes) -> bool:
+    """Whether it only shows that the engine is alive: a comment, or an event without content."""
+    if not _data(event).strip():
+        return True
+    return bool(_PINGS & {_name(event), str(_document(event).get("type"))})
+
+
+def _is_error(event: bytes) -> bool:
+    """Whether it is an error by its name or its content, wherever that stands in the object."""
+    if not _PERHAPS_ERROR.search(event):
+        return False
+    document = _document(event)
+    return bool(document.get("error")) or "error" in (_name(event), document.get("type"), document.get("object"))
 
 
 def _choices(event: bytes) -> Iterator[tuple[int, object]]:
     """Index and finish_reason of each choice in an event."""
-    for document in _documents(event):
-        choices = document.get("choices")
-        for choice in choices if isinstance(choices, list) else ():
-            if isinstance(choice, dict):
-                index = choice.get("index")
-                yield index if isinstance(index, int) else 0, choice.get("finish_reason")
+    choices = _document(event).get("choices")
+    for choice in choices if isinstance(choices, list) else ():
+        if isinstance(choice, dict):
+            index = choice.get("index")
+            yield index if isinstance(index, int) else 0, choice.get("finish_reason")
 
 
 def _tokens(event: bytes) -> int | None:
     """The response's tokens so far, as reported in OpenAI's and Anthropic's APIs."""
-    for document in _documents(event):
-        usage = document.get("usage")
-        for name in ("completion_tokens", "output_tokens"):
-            tokens = usage.get(name) if isinstance(usage, dict) else None
-            if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens >= 0:
-                return tokens
+    usage = _document(event).get("usage")
+    for name in ("completion_tokens", "output_tokens"):
+        tokens = usage.get(name) if isinstance(usage, dict) else None
+        if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens >= 0:
+            return tokens
     return None
