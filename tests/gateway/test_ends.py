@@ -176,6 +176,33 @@ async def test_an_end_by_which_a_stopped_engine_hides_a_cut_becomes_the_token(th
         client.close()
 
 
+@pytest.mark.parametrize("draining", [True, False])
+@pytest.mark.parametrize("then", [then for then, end in HIDDEN.values() if end])
+async def test_what_an_engine_says_that_nothing_has_stopped_passes_as_it_is(then: bytes, draining: bool) -> None:
+    async with engine(stream(CONTENT, then=then, end=True)) as own, front(own.port) as gate:
+        client, body = await begin(gate)
+        if draining:
+            gate.gateway.drain.post(HOLD)
+        own.go.set()
+        assert await body == CONTENT + then
+        assert (gate.state()["cut"], gate.failures()) == (0, {})
+        client.close()
+
+
+async def test_an_engine_that_came_back_after_prestop_is_not_being_stopped() -> None:
+    async with engine(stream(CONTENT, then=DONE, end=True)) as own, front(own.port) as gate:
+        drain = gate.gateway.drain
+        client, body = await begin(gate)
+        drain.post(HOLD)
+        drain.prestop()
+        drain.engine_gone()
+        drain.engine_back()
+        own.go.set()
+        assert await body == CONTENT + DONE
+        assert (gate.state()["state"], gate.state()["cut"]) == ("draining", 0)
+        client.close()
+
+
 WHOLE = {
     "stop and done": STOP + DONE,
     "stop alone": STOP,

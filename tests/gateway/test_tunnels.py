@@ -166,7 +166,7 @@ async def test_a_web_socket_that_the_engine_closes_first_has_not_failed() -> Non
 
 @pytest.mark.sockets
 @pytest.mark.parametrize("how", ["reset", "fin"])
-async def test_an_engine_that_dies_beneath_a_web_socket_while_draining(how: str) -> None:
+async def test_an_engine_that_is_stopped_beneath_a_web_socket(how: str) -> None:
     async def script(peer: Peer, own: Engine) -> None:
         await switched(peer)
         await own.go.wait()
@@ -174,12 +174,29 @@ async def test_an_engine_that_dies_beneath_a_web_socket_while_draining(how: str)
 
     async with engine(script) as own, front(own.port) as gate:
         client = await tunnel(gate)
-        gate.gateway.drain.post(HOLD)
+        gate.gateway.drain.prestop()
         own.go.set()
         assert await client.rest() == close_frame(GOING_AWAY, "upstream_reset")
         await gate.until(lambda: gate.state()["inFlight"] == 0)
         assert (gate.failures(), gate.state()["cut"]) == ({"upstream_reset": 1}, 1)
         client.close()
+
+
+async def test_an_engine_that_nothing_has_stopped_may_close_a_web_socket_without_a_frame() -> None:
+    async def script(peer: Peer, own: Engine) -> None:
+        await switched(peer)
+        await own.go.wait()
+        peer.writer.write_eof()
+        await peer.closed()
+
+    async with engine(script) as own, front(own.port) as gate:
+        client = await tunnel(gate)
+        gate.gateway.drain.post(HOLD)
+        own.go.set()
+        assert await client.rest() == b""
+        client.close()
+        await gate.until(lambda: gate.state()["inFlight"] == 0)
+        assert (gate.failures(), gate.state()["cut"]) == ({}, 0)
 
 
 @pytest.mark.sockets

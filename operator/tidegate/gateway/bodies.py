@@ -64,7 +64,8 @@ class Events:
         self.reader = Reader(form)
         self.intercepted = False
         """Whether the stream was stopped before an end that would hide that the response is truncated."""
-        self._intercept = False
+        self.intercept = False
+        """Whether to look for such an end, since the engine may have been told to stop."""
         self._chunks = Chunks() if length == CHUNKED else None
         self._held = b""
         self._event_split = False
@@ -85,7 +86,7 @@ class Events:
                 payload = data[start:end]
             else:
                 payload = b"".join([data[start:end] for start, end in spans])
-            if payload.endswith(END_OF_EVENT) and not (self._intercept and self._may_end_silently(payload)):
+            if payload.endswith(END_OF_EVENT) and not (self.intercept and self._may_end_silently(payload)):
                 self.produced = self.reader.read(payload)
                 return data
             return self._reframe(payload)
@@ -94,12 +95,8 @@ class Events:
     def eof(self) -> bool:
         """See `Body`."""
         self.done = self._chunks is None
-        self.intercepted = self.intercepted or (self.done and self._intercept and self.reader.unfinished)
+        self.intercepted = self.intercepted or (self.done and self.intercept and self.reader.unfinished)
         return self.done
-
-    def drain_changed(self, draining: bool) -> None:
-        """While draining, look for an end of the engine that would hide that the response is truncated."""
-        self._intercept = draining
 
     def insert(self, payload: bytes) -> bytes:
         """The bytes that insert `payload`, complete events, into the stream now."""
@@ -128,13 +125,13 @@ class Events:
             # No engine sends such a long event. Better to split it than to stall the stream.
             end, self._event_split = len(held), True
         events, self._held = held[:end], held[end:]
-        if self._intercept:
+        if self.intercept:
             kept = self.reader.find_silent_end(events)
             if kept is not None:
                 self.intercepted = True
                 events, self._held = events[:kept], b""
         self.produced = self.reader.read(events) if events else False
-        if self._intercept and self.done and self.reader.unfinished:
+        if self.intercept and self.done and self.reader.unfinished:
             self.intercepted = True
         if self._chunks is None:
             return events

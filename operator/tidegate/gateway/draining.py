@@ -22,8 +22,8 @@ class RequestInFlight(Protocol):
     def abort(self) -> None:
         """Cut its connection: no token can reach its client any more."""
 
-    def drain_changed(self, draining: bool) -> None:
-        """A drain has begun, or was undone."""
+    def drain_changed(self) -> None:
+        """A drain has begun, was undone, or has come to the point at which it may stop the engine."""
 
 
 class Drain:
@@ -34,6 +34,8 @@ class Drain:
     ) -> None:
         self.contract = DrainContract(settings, instance)
         self.draining = False
+        self.stopping = False
+        """Whether the engine may have been told to stop; a drain by POST alone leaves it as it is."""
         self.sealed = asyncio.Event()
         self._on_seal = on_seal
         self._log = log
@@ -183,11 +185,12 @@ class Drain:
             self.update()
 
     def _update_draining(self) -> None:
-        draining = self.contract.state in (State.DRAINING, State.SEALED)
-        if draining is not self.draining:
-            self.draining = draining
+        before = self.draining, self.stopping
+        self.draining = self.contract.state in (State.DRAINING, State.SEALED)
+        self.stopping = self.contract.stopping
+        if (self.draining, self.stopping) != before:
             for work_id in tuple(self._running):
-                self._call_request(work_id, lambda request: request.drain_changed(draining))
+                self._call_request(work_id, lambda request: request.drain_changed())
 
     def _call_request(self, work_id: str, call: Callable[[RequestInFlight], None]) -> None:
         """An error in one request must not cost others their tokens, nor the pod its seal."""

@@ -173,9 +173,9 @@ class Exchange:
 
     # -- what the drain does
 
-    def drain_changed(self, draining: bool) -> None:
-        """A drain has begun, or was undone."""
-        self._response.drain_changed(draining)
+    def drain_changed(self) -> None:
+        """See `draining.RequestInFlight`."""
+        self._response.drain_changed()
         self._timers.arm()
 
     def end(self) -> None:

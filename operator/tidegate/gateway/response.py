@@ -41,7 +41,7 @@ class Owner(Protocol):
         """The engine has sent all of it."""
 
     def response_truncated(self) -> None:
-        """While draining, the engine truncated it without the client being able to notice."""
+        """The engine, told to stop, truncated it without the client being able to notice."""
 
     def response_over(self) -> None:
         """The tunnel is closed in both directions."""
@@ -155,10 +155,10 @@ class Response:
 
     # -- what is written beside the engine's bytes
 
-    def drain_changed(self, draining: bool) -> None:
-        """While draining, an end that hides that the response is truncated is not forwarded."""
+    def drain_changed(self) -> None:
+        """Once the engine may have been stopped, an end that hides that the response is truncated is not forwarded."""
         if isinstance(self.body, Events):
-            self.body.drain_changed(draining)
+            self.body.intercept = self._drain.stopping
 
     def keep_alive(self) -> None:
         """Insert a comment into a stream of events."""
@@ -219,7 +219,7 @@ class Response:
     def _begin(self, head: ResponseHead) -> None:
         self._head, self.status = head, head.status
         body = self.body = body_of(head, self._dialect.stream)
-        self.drain_changed(self._drain.draining)
+        self.drain_changed()
         self._note_begin(streaming=isinstance(body, Events), opaque=isinstance(body, Opaque))
         close = self._owner.response_begun(until_close=head.length == UNTIL_CLOSE)
         extra = [] if head.get(b"x-request-id") else [(b"X-Request-Id", self._request_id.encode())]
@@ -269,7 +269,7 @@ class Response:
             self._owner.tunnel_drained()
 
     def _tunnel_eof(self, tunnel: Tunnel) -> bool:
-        if self._drain.draining and not tunnel.half_closed and tunnel.needs_close_frame:
+        if self._drain.stopping and not tunnel.half_closed and tunnel.needs_close_frame:
             # A process that dies without sending a close frame looks the same.
             self._owner.fail(Failure.UPSTREAM_RESET)
             return False
