@@ -228,6 +228,19 @@ def test_a_stalled_stream_does_not_hold_a_drain_and_ends_with_a_token() -> None:
     assert (end.sealed, end.tokens, end.abort, contract.cut) == (True, ("stalled",), (), 1)
 
 
+def test_a_queued_request_is_not_stalled_whatever_signs_of_life_it_has_shown() -> None:
+    contract = serving()
+    contract.arrive("waits", 0, streaming=True, queued=True)
+    contract.progress("waits", 1)
+    contract.post(DrainRequest("d", stalled_after=8), 1)
+    assert contract.next_at(7) is None
+    assert not contract.advance(100).sealed
+    assert contract.snapshot(100)["stalled"] == 0
+    contract.dequeue("waits")
+    contract.progress("waits", 100)
+    assert contract.next_at(100) == 108
+
+
 def test_a_stream_that_goes_on_is_not_stalled_and_0_means_never() -> None:
     contract = serving()
     arrive(contract, "a", 0)

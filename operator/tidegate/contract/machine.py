@@ -89,8 +89,7 @@ class DrainContract:
         limit = self._numbers.stalled_after
         if limit <= 0:
             return ()
-        works = (work for work in self._works.values() if work.streaming)
-        return tuple(work for work in works if work.progressed is not None and now >= work.progressed + limit)
+        return tuple(work for work, progressed in self._streams() if now >= progressed + limit)
 
     def snapshot(self, now: float) -> dict[str, object]:
         """The JSON answer of the contract; ages are rounded to milliseconds."""
@@ -145,7 +144,7 @@ class DrainContract:
         self._works[work_id].queued = False
 
     def progress(self, work_id: str, now: float) -> None:
-        """The engine has produced a part of the response."""
+        """The engine has produced a part of the response, or a sign of life."""
         self._works[work_id].progressed = now
 
     def generated(self, work_id: str) -> bool:
@@ -291,9 +290,14 @@ class DrainContract:
         for deadline in self._deadlines.values():
             yield from (deadline - numbers.flush, deadline - self._margin(), deadline)
         if numbers.stalled_after > 0:
-            for work in self._works.values():
-                if work.streaming and work.progressed is not None:
-                    yield work.progressed + numbers.stalled_after
+            for _, progressed in self._streams():
+                yield progressed + numbers.stalled_after
+
+    def _streams(self) -> Iterable[tuple[Work, float]]:
+        """The streams that have begun, and when each last made progress."""
+        for work in self._works.values():
+            if work.streaming and not work.queued and work.progressed is not None:
+                yield work, work.progressed
 
     def _propagated(self) -> float:
         return math.inf if self._withdrawn is None else self._withdrawn + self._numbers.propagation

@@ -15,8 +15,10 @@ class Body(Protocol):
     """One response body. `done`: all of it has arrived."""
 
     done: bool
-    produced: bool
-    """Whether the last piece contained output of the engine, and not only a comment."""
+
+    @property
+    def answering(self) -> bool:
+        """Whether the engine has begun to answer; a head alone, pings and blanks come from its queue as well."""
 
     def feed(self, data: bytes) -> bytes:
         """Take a piece from the engine; returns what to send to the client now. Raises FramingError."""
@@ -31,15 +33,17 @@ class Opaque:
     intercepted = False
 
     def __init__(self, length: int) -> None:
-        self.produced = True
+        self.answering = False
         self._framing = None if length == UNTIL_CLOSE else Chunks() if length == CHUNKED else Counted(length)
         self.done = self._framing is not None and self._framing.done
 
     def feed(self, data: bytes) -> bytes:
         """See `Body`."""
+        spans = [(0, len(data))] if self._framing is None else self._framing.feed(data)
+        if not self.answering:
+            self.answering = any(data[start:end].strip() for start, end in spans)
         if self._framing is None:
             return data
-        self._framing.feed(data)
         self.done = self._framing.done
         if self._framing.excess:
             raise FramingError("the engine sent more than its response")
@@ -60,7 +64,6 @@ class Events:
 
     def __init__(self, length: int, form: StreamForm) -> None:
         self.done = False
-        self.produced = False
         self.reader = Reader(form)
         self.intercepted = False
         """Whether the stream was stopped before an end that would hide that the response is truncated."""
@@ -69,6 +72,11 @@ class Events:
         self._chunks = Chunks() if length == CHUNKED else None
         self._held = b""
         self._event_split = False
+
+    @property
+    def answering(self) -> bool:
+        """See `Body`."""
+        return self.reader.answering
 
     def feed(self, data: bytes) -> bytes:
         """See `Body`."""
@@ -87,7 +95,7 @@ class Events:
             else:
                 payload = b"".join([data[start:end] for start, end in spans])
             if payload.endswith(END_OF_EVENT) and not (self.intercept and self._may_end_silently(payload)):
-                self.produced = self.reader.read(payload)
+                self.reader.read(payload)
                 return data
             return self._reframe(payload)
         return self._reframe(b"".join([data[start:end] for start, end in spans]))
@@ -130,7 +138,7 @@ class Events:
             if kept is not None:
                 self.intercepted = True
                 events, self._held = events[:kept], b""
-        self.produced = self.reader.read(events) if events else False
+        self.reader.read(events)
         if self.intercept and self.done and self.reader.unfinished:
             self.intercepted = True
         if self._chunks is None:

@@ -76,6 +76,12 @@ class Drain:
         """The contract's record of a request in flight."""
         return self.contract.work(work_id)
 
+    def dequeue(self, work_id: str) -> None:
+        """The engine has begun to answer: from now on the request can stall."""
+        self.contract.dequeue(work_id)
+        if self.draining:
+            self._arm(self._now())
+
     def finish(self, work_id: str) -> None:
         """The request is over."""
         del self._running[work_id]

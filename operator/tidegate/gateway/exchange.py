@@ -99,6 +99,7 @@ class Exchange:
     def client_data(self, data: bytes) -> None:
         """Data from the client after a protocol switch."""
         if self._response.tunnel is not None:
+            self._response.tunnel_used()
             self._upstream.tunnel_data(data)
 
     def client_eof(self) -> None:
@@ -140,6 +141,12 @@ class Exchange:
         self._timers.arm()
         self._close = self._close or until_close or self._drain.draining or self._client.last
         return self._close
+
+    def answering(self) -> None:
+        """See `response.Owner`."""
+        if self._work_id:
+            self._drain.dequeue(self._work_id)
+        self._timers.arm()
 
     def switched(self) -> None:
         """See `response.Owner`."""

@@ -13,7 +13,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 GAUGES = {
     "inFlight": ("in_flight", "Requests in flight, until their last byte has been sent."),
     "streams": ("streams", "Requests in flight whose stream has begun."),
-    "queued": ("queued", "Requests in flight whose response has not begun."),
+    "queued": ("queued", "Requests in flight that the engine has not begun to answer."),
     "stalled": ("stalled", "Streams on which the engine has been silent for too long."),
     "oldestSeconds": ("oldest_seconds", "Age of the oldest request in flight."),
 }

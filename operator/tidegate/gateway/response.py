@@ -34,6 +34,9 @@ class Owner(Protocol):
     def response_begun(self, *, until_close: bool) -> bool:
         """A final head has arrived; returns whether the client's connection ends with this response."""
 
+    def answering(self) -> None:
+        """The engine has begun to answer, after its head."""
+
     def switched(self) -> None:
         """The engine has switched protocols."""
 
@@ -69,6 +72,8 @@ class Response:
         self.status = 0
         self.body: Opaque | Events | None = None
         self.tunnel: Tunnel | None = None
+        self.answering = False
+        """Whether the engine has begun to answer: until then it may be silent, as a request in its queue is."""
         self.last = -math.inf
         """When its latest bytes arrived, in the clock's monotonic seconds."""
         self._owner = owner
@@ -119,12 +124,15 @@ class Response:
             self._owner.fail(Failure.UPSTREAM_INVALID, str(error))
             return
         self.last = now = self._now()
-        if body.produced:
-            work = self._work
-            if work is not None:
-                work.progressed = now
+        work = self._work
+        if work is not None:
+            # A ping is progress too: whoever sends it works on the request.
+            work.progressed = now
         if out:
             self._client.write(out)
+        if not self.answering and body.answering:
+            self.answering = True
+            self._owner.answering()
         if body.done or body.intercepted:
             self._body_over(body)
 
@@ -152,6 +160,11 @@ class Response:
     def upstream_paused(self, paused: bool) -> None:
         """The engine's socket is full, or has room again."""
         self._client.hold_reading(paused)
+
+    def tunnel_used(self) -> None:
+        """The client has sent something through the tunnel: the engine has time to answer it before it is stalled."""
+        if self._work is not None:
+            self._work.progressed = self._now()
 
     # -- what is written beside the engine's bytes
 
@@ -237,6 +250,8 @@ class Response:
         self.status = 101
         self.tunnel = Tunnel(self._client, websocket=self._request.upgrade == b"websocket")
         self._note_begin(streaming=True, opaque=False)
+        self.answering = True
+        self._owner.answering()
         self._owner.switched()
         self._client.write(write_response(head, [], close=False))
         rest, self._head_bytes = self._head_bytes, b""
@@ -247,7 +262,6 @@ class Response:
     def _note_begin(self, *, streaming: bool, opaque: bool) -> None:
         self.last = self._now()
         if self._work is not None:
-            self._work.queued = False
             self._work.streaming = streaming
             self._work.opaque = opaque
             self._work.progressed = self.last

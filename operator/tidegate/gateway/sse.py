@@ -25,6 +25,7 @@ _EVENT_END = re.compile(rb"\r?\n\r?\n|\r\r")
 _NAME = re.compile(_LINE + rb"event: ?([^\r\n]*)")
 # Some engines write `"error": null` into every event.
 _PERHAPS_ERROR = re.compile(_LINE + rb'event: ?error|"error"\s*:\s*[^\sn]|"(?:type|object)"\s*:\s*"error"')
+_NOTICES = frozenset({"response.created", "response.queued", "response.in_progress", "message_start"})
 _PINGS = frozenset({"ping", "keepalive", "keep-alive", "heartbeat"})
 _LATER_CHOICE = re.compile(rb'"index"\s*:\s*[1-9]')
 _SEQUENCE = re.compile(rb'"sequence_number"\s*:\s*([0-9]{1,15})')
@@ -110,11 +111,13 @@ class Progress:
 class Reader:
     """Counts what a stream has contained so far."""
 
-    __slots__ = ("_form", "_last", "_progress", "_usage", "contents", "done")
+    __slots__ = ("_form", "_last", "_progress", "_usage", "answering", "contents", "done")
 
     def __init__(self, form: StreamForm = CHAT_STREAM) -> None:
         self.contents = 0
         """Events with generated text: the fallback for the count of tokens."""
+        self.answering = False
+        """Whether the engine has begun to answer: pings and notices are sent from its queue as well."""
         self.done = False
         self._form = form
         self._progress = Progress()
@@ -142,10 +145,10 @@ class Reader:
         numbers = _SEQUENCE.findall(self._last)
         return int(numbers[-1]) + 1 if numbers else 0
 
-    def read(self, events: bytes) -> bool:
-        """Read complete events; returns whether they contain more than comments."""
+    def read(self, events: bytes) -> None:
+        """Read complete events."""
         if b"data:" not in events:
-            return False
+            return
         form = self._form
         delta = form.delta
         if form.numbered:
@@ -157,9 +160,10 @@ class Reader:
             if b'"usage"' in event and (b'"completion_tokens"' in event or b'"output_tokens"' in event):
                 self._usage = event
             self._progress.take(event, form)
+            if not self.answering:
+                self.answering = not _only_announces(event)
             if not self.done and b"[DONE]" in event and _DONE.search(event):
                 self.done = True
-        return True
 
     def find_silent_end(self, events: bytes) -> int | None:
         """The position of an end that hides a truncated response; None if there is none."""
@@ -218,6 +222,27 @@ def _is_ping(event: bytes) -> bool:
     if not _data(event).strip():
         return True
     return bool(_PINGS & {_name(event), str(_document(event).get("type"))})
+
+
+def _only_announces(event: bytes) -> bool:
+    """Whether it comes before the first token: a ping, or the notice that there will be a response."""
+    if _is_ping(event):
+        return True
+    document = _document(event)
+    if _NOTICES & {_name(event), str(document.get("type"))}:
+        return True
+    choices = document.get("choices")
+    return isinstance(choices, list) and not document.get("error") and not any(map(_has_output, choices))
+
+
+def _has_output(choice: object) -> bool:
+    """Whether a choice has more than the role, with which some engines begin every stream before its first token."""
+    if not isinstance(choice, dict) or choice.get("finish_reason"):
+        return True
+    delta = choice.get("delta")
+    if isinstance(delta, dict):
+        return any(value for name, value in delta.items() if name != "role")
+    return bool(choice.get("text", True))
 
 
 def _is_error(event: bytes) -> bool:

@@ -1,7 +1,8 @@
 """Three timeouts per route, and the deadline that a client may set.
 
-`connect`: until the engine accepts a connection. `idle`: silence in a response that has begun; before its first byte a
-request may wait in the engine's queue as long as `total` allows. `total`: from arrival to the last byte.
+`connect`: until the engine accepts a connection. `idle`: silence in a response that has begun; before its first event,
+or the first byte of another body, a request may wait in the engine's queue as long as `total` allows, with or without
+a head. `total`: from arrival to the last byte.
 """
 
 from __future__ import annotations

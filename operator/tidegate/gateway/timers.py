@@ -113,10 +113,11 @@ class RequestTimers:
         moments: list[tuple[float, Callable[[], None]]] = []
         if timeouts.total and not over:
             moments.append((self._arrived + timeouts.total, self._took_too_long))
-        if timeouts.idle and response.begun and (response.tunnel is None or over):
-            waits_for_client = over or client.paused
+        waits_for_client = over or client.paused
+        begun = response.begun if waits_for_client else response.answering
+        if timeouts.idle and begun and (response.tunnel is None or over):
             moments.append((last + timeouts.idle, gone if waits_for_client else self._fell_silent))
-        if not self._upstream.done and not response.begun and not client.held:
+        if not self._upstream.done and not response.answering and not client.held:
             moments.append((last + BODY_SECONDS, gone))
         if self._client_eof_at < math.inf and not over and not client.paused:
             moments.append((max(self._client_eof_at, last) + HALF_CLOSED_SECONDS, gone))
