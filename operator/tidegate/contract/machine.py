@@ -252,6 +252,10 @@ class DrainContract:
         self._stop("sigterm", now)
         self._count_change(before)
 
+    def expire(self, now: float) -> None:
+        """The process is about to end: every deadline is over."""
+        self._deadlines["exit"] = now
+
     # -- time
 
     def advance(self, now: float) -> Advance:

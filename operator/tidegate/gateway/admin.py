@@ -180,6 +180,8 @@ class Admin:
         else:
             return Reply.error(400, "container must be other, or absent for the serving container")
         await self._wait_until(call, lambda: not contract.stopping or self._drain.prestop_over(), None)
+        if container is None:
+            self._drain.prestop_returns()
         return Reply.json(200, self._drain.snapshot())
 
     async def _wait_until(self, call: Call, condition: Callable[[], bool], seconds: float | None) -> None:

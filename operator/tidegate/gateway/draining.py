@@ -132,11 +132,23 @@ class Drain:
         """Whether the preStop hook may return."""
         return self.contract.prestop_over(self._now())
 
+    def prestop_returns(self) -> None:
+        """The preStop hook of the serving container returns: what is in flight now is left to the engine's own end."""
+        self._write("prestop-over", cut=self.contract.cut)
+
     def sigterm(self) -> None:
         """The process has received SIGTERM."""
         self.contract.sigterm(self._now())
         self._write("sigterm")
         self.update()
+
+    def expire(self) -> None:
+        """The process is about to end: what is still in flight is cut, and counted."""
+        self.contract.expire(self._now())
+        self.update()
+        # A client that has not read its response to the end, though it may be whole.
+        for work_id in tuple(self._running):
+            self._call_request(work_id, lambda request: request.abort())
 
     def update(self) -> None:
         """Do what is due, wake waiting callers, and set the timer for what is due next."""
@@ -157,10 +169,6 @@ class Drain:
     def _do_what_is_due(self) -> None:
         now = self._now()
         due = self.contract.advance(now)
-        if due.sealed:
-            state = self.contract.snapshot(now)
-            self._log.write("sealed", drainId=state["drainId"], cut=state["cut"], inFlight=state["inFlight"])
-            self.sealed.set()
         try:
             self._update_draining()
             for work_id in due.tokens:
@@ -168,6 +176,8 @@ class Drain:
             for work_id in due.abort:
                 self._call_request(work_id, lambda request: request.abort())
             if due.sealed:
+                self._write("sealed", cut=self.contract.cut)
+                self.sealed.set()
                 self._on_seal()
         finally:
             self._changed.set()

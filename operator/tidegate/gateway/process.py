@@ -48,22 +48,26 @@ async def serve(options: Options) -> int:
     gc.collect()
     gc.freeze()
     await terminated.wait()
-    await _drained(gateway, clock)
+    await end(gateway, log, clock)
     watching.cancel()
     gateway.close()
-    log.write("exit", code=0, cut=gateway.drain.contract.cut, inFlight=gateway.drain.contract.in_flight)
     return 0
 
 
-async def _drained(gateway: Gateway, clock: Clock) -> None:
-    """Wait for the seal and a moment more, but return before the kubelet's SIGKILL."""
-    settings = gateway.options.settings
-    deadline = gateway.drain.contract.killed_at or clock.monotonic() + settings.grace
+async def end(gateway: Gateway, log: Log, clock: Clock) -> None:
+    """Wait for the seal and a moment more, but end what is left before the kubelet's SIGKILL does."""
+    settings, drain = gateway.options.settings, gateway.drain
+    deadline = drain.contract.killed_at or clock.monotonic() + settings.grace
     margin = min(EXIT_MARGIN_SECONDS, settings.flush / 2)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(deadline - margin - clock.monotonic()):
-            await gateway.drain.sealed.wait()
+            await drain.sealed.wait()
             await asyncio.sleep(LINGER_SECONDS)
+    drain.expire()
+    # Whoever waits for the state of the drain is still told of its end.
+    await asyncio.sleep(margin / 2)
+    contract = drain.contract
+    log.write("exit", code=0, cut=contract.cut, everCut=contract.ever_cut, inFlight=contract.in_flight)
 
 
 def run(options: Options) -> int:
