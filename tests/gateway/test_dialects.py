@@ -231,7 +231,10 @@ async def test_a_bad_request_of_anthropic_s_client_is_told_in_its_form() -> None
     ("path", "dialect"),
     [
         ("/v1/messages", Dialect.MESSAGES), ("/llm/v1/messages", Dialect.MESSAGES), ("/v1/messagesx", Dialect.CHAT),
-        ("/v1/responses/r1/cancel", Dialect.RESPONSES), ("/v1/chat/completions", Dialect.CHAT), ("*", Dialect.CHAT),
+        ("/v1/responses/r1/cancel", Dialect.RESPONSES), ("/responses", Dialect.RESPONSES),
+        ("/openai/responses", Dialect.RESPONSES), ("/my/responses", Dialect.CHAT), ("/messages", Dialect.CHAT),
+        ("/v1/threads/t/messages", Dialect.CHAT), ("/openai/v1/responses", Dialect.RESPONSES),
+        ("/v1/chat/completions", Dialect.CHAT), ("*", Dialect.CHAT),
     ],
 )  # fmt: skip
 def test_the_path_says_which_api_is_spoken(path: str, dialect: Dialect) -> None:

@@ -14,7 +14,8 @@ from tidegate.gateway.failures import ErrorReply
 from tidegate.gateway.sse import CHAT_STREAM, MESSAGES_STREAM, RESPONSES_STREAM, StreamForm
 
 DONE = b"data: [DONE]\n\n"
-_PATH = re.compile(r"/v1/(messages|responses)(?:/|\Z)")
+# LiteLLM, for one, also serves the Responses API without a version in its path.
+_PATH = re.compile(r"(?:/v1|\A(?:/openai)?(?=/responses))/(messages|responses)(?:/|\Z)")
 _ANTHROPIC_TYPES = {400: "invalid_request_error", 503: "overloaded_error", 504: "timeout_error"}
 
 
