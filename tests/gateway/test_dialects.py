@@ -29,6 +29,9 @@ BEGUN = {
     + named("response.output_text.delta", delta="a", sequence_number=7),
 }
 OVER = {MESSAGES: named("message_stop"), RESPONSES: named("response.completed", sequence_number=8)}
+# What vLLM makes of an aborted request, and what says in the API itself that somebody has cancelled it.
+COMPLETED_CANCELLED = named("response.completed", sequence_number=8, response={"status": "cancelled", "output": []})
+CANCELLED = named("response.cancelled", sequence_number=8, response={"status": "cancelled", "output": []})
 WHOLE = {**OVER, "failed": named("response.failed", sequence_number=8), "error": named("error", error={"type": "x"})}
 
 
@@ -112,7 +115,8 @@ REPEATED = [
 
 
 @pytest.mark.parametrize(("path", "then", "count"), [
-    (MESSAGES, [TOOL, TOOL], 3), (MESSAGES, [TOOL, DELTA], 77),
+    (MESSAGES, [TOOL, TOOL], 3), (MESSAGES, [named("message_start", usage={"output_tokens": 0}), TOOL], 2),
+    (MESSAGES, [TOOL, DELTA], 77),
     (RESPONSES, [named("response.refusal.delta", delta="no")], 2),
     (RESPONSES, REPEATED, 1),
     (MESSAGES, [named("content_block_start", content_block={"type": "text", "text": "a"})], 1),
@@ -152,10 +156,12 @@ async def test_the_named_event_stands_alone_where_the_api_knows_no_done(path: st
     [
         (MESSAGES, OVER[MESSAGES], False), (MESSAGES, WHOLE["error"], False), (MESSAGES, b"", True),
         (RESPONSES, OVER[RESPONSES], False), (RESPONSES, WHOLE["failed"], False), (RESPONSES, b"", True),
-        (RESPONSES, named("response.cancelled", sequence_number=8), False),
         (RESPONSES, named("response.incomplete", sequence_number=8), False),
         (RESPONSES, b'data: {"sequence_number": 8, "error": {"message": "no"}}\n\n', False),
         (MESSAGES, b'event: error\ndata: {"request_id": "r", "error": {"type": "x"}, "type": "error"}\n\n', False),
+        (RESPONSES, COMPLETED_CANCELLED, True), (RESPONSES, CANCELLED, False),
+        (MESSAGES, named("message_delta", delta={"stop_reason": None}) + OVER[MESSAGES], True),
+        (MESSAGES, named("message_delta", delta={"stop_reason": "end_turn"}) + OVER[MESSAGES], False),
         (RESPONSES, b"data: [DONE]\n\n", True), (RESPONSES, OVER[RESPONSES] + b"data: [DONE]\n\n", False),
     ],
 )  # fmt: skip

@@ -1,7 +1,8 @@
 """Reads OpenAI's and Anthropic's server-sent events, decoding no more than necessary.
 
 How engines end a stream that they cut was observed with vLLM, SGLang and llama.cpp: with `finish_reason: "abort"` and
-`[DONE]`, or with `[DONE]` alone, and without an error in HTTP.
+`[DONE]`, or with `[DONE]` alone, and without an error in HTTP. vLLM's other two APIs are translated from that: a
+`message_delta` without a `stop_reason`, and `response.completed` of a response whose status is `cancelled`.
 """
 
 from __future__ import annotations
@@ -59,13 +60,16 @@ CHAT_STREAM = StreamForm(
 RESPONSES_STREAM = StreamForm(
     b'"response.created"',
     re.compile(rb'"type"\s*:\s*"(?:response\.(?:completed|failed|incomplete|cancelled)|error)"'),
-    re.compile(rb'"type"\s*:\s*"response\.[a-z_.]+\.delta"'),
+    delta=re.compile(rb'"type"\s*:\s*"response\.[a-z_.]+\.delta"'),
+    cut=re.compile(rb'\A(?=.*"type"\s*:\s*"response\.completed")(?=.*"status"\s*:\s*"cancelled")', re.DOTALL),
     numbered=True,
 )
 MESSAGES_STREAM = StreamForm(
     b'"message_start"',
     re.compile(rb'"type"\s*:\s*"(?:message_stop|error)"'),
-    re.compile(rb'"type"\s*:\s*"content_block_delta"'),
+    delta=re.compile(rb'"type"\s*:\s*"content_block_delta"'),
+    # In this API it is null in `message_start` alone.
+    cut=re.compile(rb'\A(?=.*"type"\s*:\s*"message_delta")(?=.*"stop_reason"\s*:\s*(?:null|"abort"))', re.DOTALL),
 )
 
 
@@ -125,9 +129,10 @@ class Reader:
 
     @property
     def generated(self) -> int:
-        """Tokens generated so far: the engine's own count if the stream contains one, else the events with content."""
+        """Tokens generated so far: the engine's own count if the stream contains one that is up to date."""
         usage = _tokens(self._usage) if self._usage else None
-        return self.contents if usage is None else usage
+        # The first event of a message tells a usage too, of the time before its first token.
+        return max(self.contents, usage or 0)
 
     @property
     def unfinished(self) -> bool:
