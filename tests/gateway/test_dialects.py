@@ -180,6 +180,56 @@ async def test_of_a_stopped_engine_an_end_that_its_api_does_not_know_becomes_the
         client.close()
 
 
+JSON = {
+    "/v1/chat/completions": (
+        b'{"choices": [{"finish_reason" : "abort", "message": {"content": "a"}}]}',
+        b'{"choices": [{"finish_reason": "stop", "message": {"content": "\\"finish_reason\\": \\"abort\\""}}]}',
+    ),
+    "/generate": (b'{"text": "a", "meta_info": {"finish_reason": {"type": "abort"}}}', b'{"text": "a"}'),
+    MESSAGES: (b'{"content": [], "stop_reason": null}', b'{"content": [], "stop_reason": "end_turn"}'),
+    RESPONSES: (b'{"status": "cancelled", "output": []}', b'{"status": "incomplete", "output": []}'),
+    RESPONSES + "/r1/cancel": (b"", b'{"status": "cancelled"}'),
+    "/v1/embeddings": (b"", b'{"data": []}'),
+}
+
+
+@pytest.mark.parametrize("end", ["whole", "aborted", "broken", "aborted, by nobody"])
+@pytest.mark.parametrize("path", JSON)
+async def test_a_stopped_engine_s_abort_of_a_body_becomes_a_retryable_refusal(path: str, end: str) -> None:
+    aborted, whole = JSON[path]
+    body = whole if end in ("whole", "broken") or not aborted else aborted
+
+    async def script(peer: Peer, own: Engine) -> None:
+        await peer.hear()
+        await own.go.wait()
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+        for piece in (head, body[:9], body[9:]):
+            await peer.send(piece if end != "broken" or piece != body[9:] else b"")
+            await asyncio.sleep(0.1)
+        if end == "broken":
+            peer.close()
+        await peer.closed()
+
+    async with engine(script) as own, front(own.port) as gate:
+        client = await gate.client()
+        await client.request("POST", path, b"{}")
+        await gate.until(lambda: own.peers)
+        if end == "aborted, by nobody":
+            gate.gateway.drain.post(DrainRequest("d", "Rollout", None, propagation=60))
+        else:
+            gate.gateway.drain.prestop()
+        own.go.set()
+        heard = await client.hear()
+        cut = end == "broken" or (end == "aborted" and aborted != b"")
+        if cut:
+            assert (heard.head.status_code, heard.fields[b"retry-after"]) == (503, b"1")
+            assert json.loads(heard.body)["error"]["code"] == "server_shutdown"
+        else:
+            assert (heard.head.status_code, heard.body) == (200, body)
+        assert (gate.state()["inFlight"], gate.state()["cut"]) == (0, cut)
+        client.close()
+
+
 async def silent(peer: Peer, own: Engine) -> None:
     await peer.hear()
     await peer.closed()

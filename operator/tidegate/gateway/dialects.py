@@ -16,6 +16,12 @@ from tidegate.gateway.sse import CHAT_STREAM, MESSAGES_STREAM, RESPONSES_STREAM,
 DONE = b"data: [DONE]\n\n"
 # LiteLLM, for one, also serves the Responses API without a version in its path.
 _PATH = re.compile(r"(?:/v1|\A(?:/openai)?(?=/responses))/(messages|responses)(?:/|\Z)")
+# What vLLM and SGLang answer to a request that they abort, in place of an error.
+_ABORTED = {
+    "CHAT": re.compile(rb'"finish_reason"\s*:\s*(?:\{\s*"type"\s*:\s*)?"abort"'),
+    "RESPONSES": re.compile(rb'"status"\s*:\s*"cancelled"'),
+    "MESSAGES": re.compile(rb'"stop_reason"\s*:\s*(?:null|"abort")'),
+}
 _ANTHROPIC_TYPES = {400: "invalid_request_error", 503: "overloaded_error", 504: "timeout_error"}
 
 
@@ -34,6 +40,12 @@ class Dialect(Enum):
     def body(self, reply: ErrorReply) -> bytes:
         """The JSON body of a response."""
         return json.dumps(self._messages(reply) if self is Dialect.MESSAGES else _openai(reply)).encode()
+
+    def is_aborted(self, path: str, body: bytes) -> bool:
+        """Whether this JSON, the response to a POST, is what an engine makes of a request that it has aborted."""
+        # Another path may tell of a response that its own client has cancelled.
+        creates = self is not Dialect.RESPONSES or path.rstrip("/").endswith("/responses")
+        return creates and _ABORTED[self.name].search(body) is not None
 
     def events(self, reply: ErrorReply, sequence: int) -> bytes:
         """The events that end a stream; `sequence` is the number of the next event, where the API numbers them."""

@@ -85,8 +85,16 @@ class ResponseHead:
     @property
     def events(self) -> bool:
         """Whether the body is a stream of readable server-sent events, into which events can be inserted."""
+        return self._reads_as(b"text/event-stream")
+
+    @property
+    def json(self) -> bool:
+        """Whether the body is readable JSON of a known length."""
+        return self.length > 0 and self._reads_as(b"application/json")
+
+    def _reads_as(self, wanted: bytes) -> bool:
         kind, encoding = self.get(b"content-type") or b"", self.get(b"content-encoding") or b"identity"
-        return kind.lower().startswith(b"text/event-stream") and encoding.lower() == b"identity"
+        return kind.lower().startswith(wanted) and encoding.lower() == b"identity"
 
 
 class _Collector:

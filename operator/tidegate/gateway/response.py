@@ -26,6 +26,8 @@ from tidegate.gateway.shared import Shared
 from tidegate.gateway.tunnel import Tunnel
 
 KEEP_ALIVE_EVENT = b": keep-alive\n\n"
+MAX_WITHHELD_BYTES = 1024 * 1024
+"""Longer JSON is forwarded as it comes: no text that an engine generates is so long."""
 
 
 class Owner(Protocol):
@@ -86,6 +88,7 @@ class Response:
         self._work: Work | None = None
         self._head: ResponseHead | None = None
         self._head_bytes = b""
+        self._withheld: ResponseHead | None = None
 
     def count(self, work: Work) -> None:
         """Record the response's progress in `work` from now on."""
@@ -213,6 +216,9 @@ class Response:
 
     def _head_data(self, data: bytes) -> None:
         self._head_bytes += data
+        if self._withheld is not None:
+            self._withheld_data(self._withheld)
+            return
         while (end := self._head_bytes.find(END)) >= 0:
             raw, self._head_bytes = self._head_bytes[: end + len(END)], self._head_bytes[end + len(END) :]
             try:
@@ -224,10 +230,28 @@ class Response:
                 self._switch(head)
                 return
             if head.status >= 200:
-                self._begin(head)
+                self._final_head(head)
                 return
         if len(self._head_bytes) > MAX_HEAD_BYTES:
             self._owner.fail(Failure.UPSTREAM_INVALID, "the response head is too long")
+
+    def _final_head(self, head: ResponseHead) -> None:
+        # A stopped engine may answer what it aborts as if that were whole. As long as the client has none of it, it can
+        # be told to ask another pod.
+        if self._drain.stopping and head.json and head.length <= MAX_WITHHELD_BYTES and self._request.method == b"POST":
+            self._withheld = head
+            self._withheld_data(head)
+        else:
+            self._begin(head)
+
+    def _withheld_data(self, head: ResponseHead) -> None:
+        if len(self._head_bytes) < head.length:
+            return
+        self._withheld = None
+        if head.status == 200 and self._dialect.is_aborted(self._request.path, self._head_bytes):
+            self._owner.response_truncated()
+        else:
+            self._begin(head)
 
     def _begin(self, head: ResponseHead) -> None:
         self._head, self.status = head, head.status
