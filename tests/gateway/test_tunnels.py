@@ -182,6 +182,36 @@ async def test_an_engine_that_is_stopped_beneath_a_web_socket(how: str) -> None:
         client.close()
 
 
+async def closes_and_stays(peer: Peer, own: Engine) -> None:
+    await switched(peer)
+    await peer.send(NORMAL)
+    await own.go.wait()
+    peer.reset()
+
+
+async def nothing_follows(own: Engine, gate: Front, drain: DrainRequest) -> None:
+    client = await tunnel(gate)
+    await gate.until(lambda: bytes(client.reader._buffer) == NORMAL)
+    gate.gateway.drain.post(drain)
+    if drain is HOLD:
+        own.go.set()
+    assert await client.rest() == NORMAL
+    await gate.until(lambda: gate.state()["inFlight"] == 0)
+    assert (gate.failures(), gate.state()["cut"], gate.gateway.drain.contract.ever_cut) == ({}, 0, 0)
+    client.close()
+
+
+async def test_at_the_deadline_nothing_follows_the_engine_s_own_close_frame() -> None:
+    async with engine(closes_and_stays) as own, front(own.port) as gate:
+        await nothing_follows(own, gate, DrainRequest("d", "", 0.6, propagation=0, flush=0.4))
+
+
+@pytest.mark.sockets
+async def test_after_a_reset_nothing_follows_the_engine_s_own_close_frame() -> None:
+    async with engine(closes_and_stays) as own, front(own.port) as gate:
+        await nothing_follows(own, gate, HOLD)
+
+
 async def test_an_engine_that_nothing_has_stopped_may_close_a_web_socket_without_a_frame() -> None:
     async def script(peer: Peer, own: Engine) -> None:
         await switched(peer)

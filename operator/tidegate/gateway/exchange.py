@@ -191,7 +191,9 @@ class Exchange:
             return
         response = self._response
         if response.tunnel is not None:
-            if response.tunnel.close("server shutdown"):
+            if response.tunnel.closed_by_engine:
+                self._ended_by_itself()
+            elif response.tunnel.close("server shutdown"):
                 self.tunnel_drained()
             return
         events = response.events
@@ -201,9 +203,7 @@ class Exchange:
         self._upstream.drop()
         self._close = True
         if response.end_whole():
-            if self._work_id:
-                self._drain.contract.was_whole(self._work_id)
-            self.response_over()
+            self._ended_by_itself()
             return
         token = self._shutdown_token(0 if events is None else events.reader.generated)
         if events is not None and (self._head.get(WANTS_EVENT) or b"").lower() == b"event":
@@ -293,12 +293,21 @@ class Exchange:
         self._client.abort()
         self._finish(unanswered)
 
+    def _ended_by_itself(self) -> None:
+        """It was about to be cut, and turns out to need no token."""
+        if self._work_id:
+            self._drain.contract.was_whole(self._work_id)
+        self.response_over()
+
     def _count_cut(self) -> None:
         if self._work_id:
             self._drain.contract.cut_short(self._work_id)
 
     def _fail_tunnel(self, tunnel: Tunnel, failure: Failure) -> None:
         """Send a close frame where possible; any other protocol is cut."""
+        if tunnel.closed_by_engine:
+            self.response_over()
+            return
         lost_to_drain = self._drain.draining and failure is Failure.UPSTREAM_RESET
         self._metrics.failed(failure)
         if lost_to_drain:

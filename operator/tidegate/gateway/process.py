@@ -63,9 +63,11 @@ async def end(gateway: Gateway, log: Log, clock: Clock) -> None:
         async with asyncio.timeout(deadline - margin - clock.monotonic()):
             await drain.sealed.wait()
             await asyncio.sleep(LINGER_SECONDS)
+    in_time = drain.sealed.is_set()
     drain.expire()
-    # Whoever waits for the state of the drain is still told of its end.
-    await asyncio.sleep(margin / 2)
+    if not in_time:
+        # Whoever waits for the state of the drain is still told of its end.
+        await asyncio.sleep(margin / 2)
     contract = drain.contract
     log.write("exit", code=0, cut=contract.cut, everCut=contract.ever_cut, inFlight=contract.in_flight)
 

@@ -25,6 +25,11 @@ class Tunnel:
         """Whether the protocol has close frames and the engine has not sent one."""
         return self._frames is not None and not self._frames.closed
 
+    @property
+    def closed_by_engine(self) -> bool:
+        """Whether the engine has sent its own close frame: nothing that matters can follow."""
+        return self._frames is not None and self._frames.closed and self._frames.between
+
     def from_upstream(self, data: bytes) -> bool:
         """Forward the engine's next bytes; True: a close frame followed them, and the tunnel is over."""
         whole = len(data) if self._frames is None else self._frames.feed(data)
