@@ -117,7 +117,8 @@ async def test_who_waits_for_the_first_event_has_the_total_time(kind: bytes, bef
 
 
 FIRST = {
-    CHAT: [CONTENT, role(content="a"), role(tool_calls=[{"index": 0}]), chunk(choices=[{"text": "a"}]),
+    CHAT: [CONTENT, b"event: ping\n\n" + CONTENT, CONTENT + PINGS[1],
+           role(content="a"), role(tool_calls=[{"index": 0}]), chunk(choices=[{"text": "a"}]),
            chunk(choices=[], error={"message": "no"}), role().replace(b"null", b'"stop"'), b"data: [DONE]\n\n"],
     RESPONSES: [named("response.output_item.added"), named("response.output_text.delta", delta="a")],
     MESSAGES: [named("content_block_start"), named("error", error={})],

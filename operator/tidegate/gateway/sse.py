@@ -158,8 +158,8 @@ class Reader:
         delta = form.delta
         if form.numbered:
             self._last = events
-        # Nearly always one event.
-        for event in (events,) if events.count(b"data:") == 1 else _EVENT_END.split(events):
+        # Nearly always one event; before the first, each counts for itself, also those without data.
+        for event in (events,) if self.answering and events.count(b"data:") == 1 else _EVENT_END.split(events):
             if (delta is None or delta.search(event)) and _has_content(event):
                 self.contents += 1
             if b'"usage"' in event and (b'"completion_tokens"' in event or b'"output_tokens"' in event):
