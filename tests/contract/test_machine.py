@@ -484,7 +484,7 @@ def test_who_turns_out_to_be_whole_when_its_token_is_due_is_not_cut() -> None:
     contract.post(DrainRequest("d", remaining=18, flush=10), 0)
     assert contract.advance(8).tokens == ("whole", "cut")
     for _ in range(2):
-        contract.was_whole("whole")
+        contract.was_complete("whole")
         assert (contract.cut, contract.ever_cut) == (1, 1)
     assert contract.work("whole").whole
     assert contract.advance(9).tokens == ()

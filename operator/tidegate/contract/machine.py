@@ -157,7 +157,7 @@ class DrainContract:
         """The engine itself ended this request before its end: it gets a token and counts as cut."""
         self._end([self._works[work_id]])
 
-    def was_whole(self, work_id: str) -> None:
+    def was_complete(self, work_id: str) -> None:
         """A request that `advance` has just said to end turns out to need no token: it has not been cut."""
         work = self._works[work_id]
         if work.cut:

@@ -202,7 +202,7 @@ class Exchange:
             return
         self._upstream.drop()
         self._close = True
-        if response.end_whole():
+        if response.end_complete():
             self._ended_by_itself()
             return
         token = self._shutdown_token(0 if events is None else events.reader.generated)
@@ -231,7 +231,7 @@ class Exchange:
         if response.tunnel is not None:
             self._fail_tunnel(response.tunnel, failure)
             return
-        if response.end_whole():
+        if response.end_complete():
             self._upstream.drop()
             self._close = True
             self.response_over()
@@ -296,7 +296,7 @@ class Exchange:
     def _ended_by_itself(self) -> None:
         """It was about to be cut, and turns out to need no token."""
         if self._work_id:
-            self._drain.contract.was_whole(self._work_id)
+            self._drain.contract.was_complete(self._work_id)
         self.response_over()
 
     def _count_cut(self) -> None:

@@ -200,7 +200,7 @@ class Response:
             return False
         return True
 
-    def end_whole(self) -> bool:
+    def end_complete(self) -> bool:
         """End a stream that lacks only the end of its framing, adding nothing; False: it lacks more."""
         events = self.events
         if events is None or not events.reader.over:
@@ -236,8 +236,8 @@ class Response:
             self._owner.fail(Failure.UPSTREAM_INVALID, "the response head is too long")
 
     def _final_head(self, head: ResponseHead) -> None:
-        # A stopped engine may answer what it aborts as if that were whole. As long as the client has none of it, it can
-        # be told to ask another pod.
+        # A stopped engine may answer what it aborts as if that were complete. As long as the client has none of it, it
+        # can be told to ask another pod.
         if self._drain.stopping and head.json and head.length <= MAX_WITHHELD_BYTES and self._request.method == b"POST":
             self._withheld = head
             self._withheld_data(head)
