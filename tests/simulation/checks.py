@@ -35,6 +35,8 @@ class Checks:
         """uid of each pod that was deleted -> who deleted it first."""
         self.outcomes: dict[str, Object] = {}
         """uid of each pod that was marked drained -> the pod then."""
+        self.drained: set[str] = set()
+        """uids of these, and of those marked while they terminated."""
         self.drains: set[str] = set()
         self._paid: set[str] = set()
         self._ours: dict[bool, set[str]] = {False: set(), True: set()}
@@ -69,6 +71,9 @@ class Checks:
             self.created[revision] = self.created.get(revision, 0) + 1
             return
         uid = old["metadata"]["uid"]
+        # One that is evicted in its drain is marked while it terminates, and may be counted with those that stand.
+        if new is not None and new["metadata"]["labels"].get(names.STATE) == PodState.DRAINED:
+            self.drained.add(uid)
         if new is None or "deletionTimestamp" in new["metadata"]:
             self.deletes.setdefault(uid, writer)
             return
@@ -165,7 +170,7 @@ class Checks:
         count, name = deployment["spec"]["replicas"], deployment["metadata"]["name"]
         if before - count > len(paid):
             self.note(f"{name} was lowered from {before} to {count} for {len(paid)} drained pods")
-        if not paid <= set(self.outcomes):
+        if not paid <= self.drained:
             self.note(f"{name} was lowered for pods that are not drained")
 
     def answered(self, uid: str) -> None:
