@@ -31,7 +31,7 @@ UPGRADES = {"/frame": "websocket", "/socket": "websocket", "/raw": "other"}
 
 async def behave(peer: Peer, own: Engine) -> None:
     head = await peer.reader.readuntil(b"\r\n\r\n")
-    path = head.split()[0].decode() if head.startswith(b"/") else head.split()[1].decode()
+    path = head.split()[1].decode()
     if path in BEGINS:
         await peer.send(BEGINS[path])
     await peer.closed()

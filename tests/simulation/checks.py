@@ -173,7 +173,7 @@ class Checks:
         if not paid <= self.drained:
             self.note(f"{name} was lowered for pods that are not drained")
 
-    def answered(self, uid: str) -> None:
+    def posted(self, uid: str) -> None:
         """Invariant 2: a pod that is told to drain has left every slice that its state label can take it out of.
 
         One whose budget is nearly over is told all the same, so that its streams get their tokens.

@@ -74,7 +74,7 @@ class World(Sight):
         self.manager = ControllerManager(self.loop, self.server, Random(seed + 3), self._lag)
         self.traffic = Traffic(self.loop, self.server, Random(seed + 4), self.network, self.ledger)
         self.checks = Checks(self.server, self.kubelet, self._basis)
-        self.network.answered = self.checks.answered
+        self.network.posted = self.checks.posted
         self.faults = Faults(Random(seed + 5))
         self.weather = Weather()
         self.sent: list[Write] = []

@@ -1,4 +1,4 @@
-"""The samples of drains and teardowns, on its way into the ConfigMap of drain times."""
+"""The samples of drains and teardowns, on their way into the ConfigMap of drain times."""
 
 import logging
 from collections.abc import Mapping

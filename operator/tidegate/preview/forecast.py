@@ -89,8 +89,8 @@ class _Least(Random):
 
 def _service(container: Mapping[str, Any], instance: str) -> DrainContract:
     """What a serving container speaks; one with a drain endpoint of its own is told no numbers."""
-    contract = any(row["name"].startswith("TIDEGATE_") for row in container.get("env") or [])
-    return of_service(container, instance) if contract else DrainContract(Settings(), instance, serves_late=True)
+    speaks_contract = any(row["name"].startswith("TIDEGATE_") for row in container.get("env") or [])
+    return of_service(container, instance) if speaks_contract else DrainContract(Settings(), instance, serves_late=True)
 
 
 class _Batches(Watches):

@@ -31,7 +31,7 @@ class Network:
         self.severed = ""
         """How every call from the operator fails, `refused` or `dropped`; empty while the network works."""
         self.calls = 0
-        self.answered: Callable[[str], None] = lambda _: None
+        self.posted: Callable[[str], None] = lambda _: None
         """Called with the uid of each pod that gets a POST /drain."""
 
     async def ask(self, address: Address, key: str, now: float) -> Reading:
@@ -45,7 +45,7 @@ class Network:
         """POST /drain."""
         process = await self._reach(address, key, contract.CALL_SECONDS)
         deadline = order.record.deadline
-        self.answered(process.uid)
+        self.posted(process.uid)
         if process.conduct != "ignores":
             request = DrainRequest(
                 id=order.record.id,
