@@ -57,7 +57,8 @@ def scaled_in_and_out(world: World) -> None:
 
 
 def rolled_back(world: World) -> None:
-    _loaded(world, 150.0, replicas=2)
+    # The streams outlast all of it, also where the operator learns of a change from its next list alone.
+    _loaded(world, 600.0, replicas=2)
     world.edit(image="app:v2")
     world.until(lambda: world.pods(state=PodState.DRAINING))
     world.run(12)
@@ -75,6 +76,7 @@ def fixed(world: World) -> None:
     world.image("app:v2", crash_after=1.0)
     _loaded(world, 20.0, replicas=2)
     world.edit(image="app:v2")
+    world.until(lambda: world.pods(image="app:v2"))
     world.run(60)
     world.edit(image="app:v3")
     world.settle()

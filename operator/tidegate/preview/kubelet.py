@@ -158,6 +158,9 @@ class Kubelet:
             if run.gateway is not None and run.process is not None and run.process.alive:
                 run.process.find_engine()
             self._write(run)
+            if run.process is not None:
+                # What could serve before the startup probe had passed is asked by the readiness probe from here on.
+                self._changed(run, run.process)
 
     def _loaded(self, run: PodRun, number: int) -> None:
         process = run.process
