@@ -18,6 +18,12 @@ COMMANDS = ("operator", "gateway", "crd", "plan", "estimate")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand and return its exit code."""
+    from tidegate.cli.terminal import guarded
+
+    return guarded(lambda: _run(argv))
+
+
+def _run(argv: Sequence[str] | None) -> int:
     arguments = sys.argv[1:] if argv is None else list(argv)
     parser = argparse.ArgumentParser(prog="tidegate", description="Safe rollouts of LLM services on Kubernetes.")
     parser.add_argument("--version", action="version", version=f"tidegate {__version__}")
