@@ -10,7 +10,7 @@ import os
 from tidegate.gateway.bodies import body_of
 from tidegate.gateway.clock import Clock
 from tidegate.gateway.draining import Drain
-from tidegate.gateway.heads import END, parse_response
+from tidegate.gateway.heads import END, check_partial_response, parse_response
 from tidegate.gateway.log import Log
 from tidegate.gateway.options import Options
 
@@ -39,11 +39,22 @@ class Engine:
         self._look = asyncio.Event()
         self._connect_error = ""
         self._warned, self._warned_at = "", 0.0
+        self._invalid = False
 
     def unreachable(self, error: OSError) -> None:
         """A request could not connect; acts if nothing listens any more."""
         if error.errno == errno.ECONNREFUSED:
             self._gone()
+
+    def answers_invalidly(self, kind: str, message: str) -> None:
+        """A response is not valid HTTP/1.1. Logs the first such response, not each."""
+        if not self._invalid:
+            self._invalid = True
+            self._log.write("engine-invalid", **{"class": kind}, message=message)
+
+    def answers(self) -> None:
+        """A response has begun as it should."""
+        self._invalid = False
 
     async def watch(self) -> None:
         """Check the engine periodically, until cancelled."""
@@ -116,8 +127,14 @@ class Engine:
             if body:
                 head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
             writer.write(head.encode() + b"\r\n" + body)
-            response = parse_response(await reader.readuntil(END), bodiless=False)
+            data = b""
+            while END not in data:
+                data += await _some(reader)
+                check_partial_response(data.partition(END)[0])
+            start, _, rest = data.partition(END)
+            response = parse_response(start + END, bodiless=False)
             answer = body_of(response)
+            answer.feed(rest)
             while not answer.done and (data := await reader.read(MAX_READ_BYTES)):
                 answer.feed(data)
             if not answer.done and not answer.eof():
@@ -132,3 +149,11 @@ class Engine:
         if message != self._warned or now >= self._warned_at + REMIND_SECONDS:
             self._warned, self._warned_at = message, now
             self._log.write("engine-not-ready", message=message)
+
+
+async def _some(reader: asyncio.StreamReader) -> bytes:
+    """What has arrived of a response. Raises EOFError at its end."""
+    data = await reader.read(MAX_READ_BYTES)
+    if not data:
+        raise EOFError("the response is truncated")
+    return data

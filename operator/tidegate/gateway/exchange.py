@@ -138,6 +138,7 @@ class Exchange:
 
     def response_begun(self, *, until_close: bool) -> bool:
         """See `response.Owner`."""
+        self._shared.engine.answers()
         self._timers.arm()
         self._close = self._close or until_close or self._drain.draining or self._client.last
         return self._close
@@ -228,6 +229,8 @@ class Exchange:
         if self.over:
             return
         response, draining = self._response, self._drain.draining
+        if failure is Failure.UPSTREAM_INVALID:
+            self._shared.engine.answers_invalidly(failure.label, detail)
         if response.tunnel is not None:
             self._fail_tunnel(response.tunnel, failure)
             return

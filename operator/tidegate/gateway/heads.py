@@ -15,6 +15,7 @@ import httptools
 
 MAX_HEAD_BYTES = 32 * 1024
 MAX_FIELDS = 128
+MAX_SHOWN_BYTES = 32
 END = b"\r\n\r\n"
 
 # Control characters, a CR or LF that is not part of a CRLF, and a folded line.
@@ -25,6 +26,7 @@ _FIELD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:")
 _DIGITS = re.compile(rb"[0-9]{1,18}\Z")
 _HOST = re.compile(rb"[A-Za-z0-9._~:%!$&'()*+,;=\[\]-]*\Z")
 _ABSOLUTE = re.compile(rb"https?://([^/?#@]+)([/?].*)?\Z", re.IGNORECASE)
+_VERSION = b"HTTP/1."
 _PREFACE = b"PRI * HTTP/2.0"
 
 HOP_BY_HOP = frozenset({
@@ -151,11 +153,8 @@ def parse_request(raw: bytes) -> RequestHead:
 
 def parse_response(raw: bytes, *, bodiless: bool) -> ResponseHead:
     """Parse an engine's head; `bodiless`: the request was HEAD. Raises HeadError."""
+    check_partial_response(raw)
     line, *lines = raw[: -len(END)].split(b"\r\n")
-    if len(raw) > MAX_HEAD_BYTES:
-        raise HeadError(502, f"the head of the engine's response is longer than {MAX_HEAD_BYTES} bytes")
-    if _UNSAFE.search(raw) or not _STATUS_LINE.fullmatch(line):
-        raise HeadError(502, "the engine's response has an invalid status line, a control character or a folded line")
     collector = _Collector()
     parser = httptools.HttpResponseParser(collector)
     fields = _fields(raw, lines, parser, collector, 502)
@@ -168,6 +167,27 @@ def parse_response(raw: bytes, *, bodiless: bool) -> ResponseHead:
     if line.startswith(b"HTTP/1.0"):
         keep_alive = keep_alive and b"keep-alive" in connection
     return ResponseHead(status, line[9:], fields, length, keep_alive)
+
+
+def check_partial_response(data: bytes) -> None:
+    """Raise HeadError if the beginning of an engine's head cannot become valid, whatever follows."""
+    if not data.startswith(_VERSION[: len(data)]) or (len(data) > len(_VERSION) and data[len(_VERSION)] not in b"01"):
+        raise HeadError(502, f"it begins with {_shown(data)}")
+    # The last byte may be half of a CRLF.
+    if _UNSAFE.search(data.removesuffix(b"\r")):
+        raise HeadError(502, "its head contains a control character, a bare CR or LF, or a folded line")
+    end = data.find(b"\r\n")
+    if end >= 0 and not _STATUS_LINE.fullmatch(data[:end]):
+        raise HeadError(502, f"its status line is {_shown(data[:end])}")
+    if len(data) > MAX_HEAD_BYTES:
+        raise HeadError(502, f"its head is longer than {MAX_HEAD_BYTES} bytes")
+
+
+def _shown(data: bytes) -> str:
+    """The beginning of what an engine has sent, for a message."""
+    if data[:1] in (b"\x15", b"\x16") and data[1:2] in (b"", b"\x03"):
+        return "TLS, which belongs in a mesh or proxy"
+    return ascii(data[:MAX_SHOWN_BYTES].decode("latin-1"))
 
 
 def write_request(head: RequestHead, extra: Iterable[tuple[bytes, bytes]], *, drop: frozenset[bytes]) -> bytes:
@@ -250,10 +270,10 @@ def _response_length(fields: Fields) -> int:
     lengths = {value for name, value in fields if name.lower() == b"content-length"}
     if codings:
         if codings != [b"chunked"] or lengths:
-            raise HeadError(502, "the engine's response has a Transfer-Encoding other than chunked, or two lengths")
+            raise HeadError(502, "it has a Transfer-Encoding other than chunked, or two lengths")
         return CHUNKED
     if len(lengths) > 1:
-        raise HeadError(502, "the engine's response has two lengths")
+        raise HeadError(502, "it has two lengths")
     return _number(lengths.pop(), 502) if lengths else UNTIL_CLOSE
 
 

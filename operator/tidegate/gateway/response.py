@@ -14,11 +14,11 @@ from tidegate.gateway.failures import ErrorReply, Failure
 from tidegate.gateway.framing import FramingError
 from tidegate.gateway.heads import (
     END,
-    MAX_HEAD_BYTES,
     UNTIL_CLOSE,
     HeadError,
     RequestHead,
     ResponseHead,
+    check_partial_response,
     parse_response,
     write_response,
 )
@@ -232,8 +232,10 @@ class Response:
             if head.status >= 200:
                 self._final_head(head)
                 return
-        if len(self._head_bytes) > MAX_HEAD_BYTES:
-            self._owner.fail(Failure.UPSTREAM_INVALID, "the response head is too long")
+        try:
+            check_partial_response(self._head_bytes)
+        except HeadError as error:
+            self._owner.fail(Failure.UPSTREAM_INVALID, str(error))
 
     def _final_head(self, head: ResponseHead) -> None:
         # A stopped engine may answer what it aborts as if that were complete. As long as the client has none of it, it
