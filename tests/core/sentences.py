@@ -180,6 +180,9 @@ def of_events() -> Iterator[Row]:
     yield from ((event.reason, event.message) for event in _between_statuses())
 
 
+_UNCOUNTED: Final = {"startedAt": "2027-01-15T08:00:00Z", "drained": 3}
+
+
 def _between_statuses() -> Iterator[events.Event]:
     listed = {"pods": [{"name": "v1-9", "state": "draining", "since": "2027-01-15T08:00:00Z"}]}
     gone = rolling(*OLD, status=listed)
@@ -189,8 +192,11 @@ def _between_statuses() -> Iterator[events.Event]:
     first = story("v1", *OLD)
     begun = {"targetRevision": "chat-v2", "rollout": {"startedAt": "2027-01-15T08:00:00Z", "drained": 3, "cut": 1}}
     complete = story("v2", *several("v2", 3), status=begun)
+    none_known = story("v2", *several("v2", 3), status={**begun, "rollout": {**_UNCOUNTED, "uncounted": 1}})
+    some_known = {**_UNCOUNTED, "uncounted": 2, "cutAtLeast": 4}
+    less_known = story("v2", *several("v2", 3), status={**begun, "rollout": some_known})
     quiet = {*ConditionType}
-    for s in (gone, released, others, sealed, first, complete):
+    for s in (gone, released, others, sealed, first, complete, none_known, less_known):
         for event in events.news(s, status(plan(s))):
             if event.reason not in quiet and event.reason not in {*Reason}:
                 yield event

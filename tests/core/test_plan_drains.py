@@ -175,6 +175,17 @@ def test_an_expired_drain_of_a_pod_that_has_long_been_silent_counts_nobody():
     assert ended(middle(pod, says(pod, in_flight=2, at=NOW - 60))) == ("Expired", None, BUDGET + 3)
 
 
+def test_what_a_new_process_says_at_the_deadline_is_not_about_the_requests_of_the_one_before():
+    pod = spent(3)
+    assert ended(middle(pod, says(pod, in_flight=0, instance="another run")))[:2] == ("Expired", None)
+
+
+@pytest.mark.parametrize("state", ["draining", "sealed"])
+def test_a_pod_that_does_not_say_what_it_cut_is_not_one_that_cut_nothing(state: str):
+    pod = spent(3)
+    assert ended(middle(pod, says(pod, state, cut=None)))[1] is None
+
+
 def test_sealed_at_the_deadline_with_requests_cut_is_expired_and_with_none_cut_drained():
     pod = spent(1)
     cut = says(pod, "sealed", cut=2, oldest_cut_seconds=601.0)

@@ -23,6 +23,7 @@ from core.stories import (
 from tidegate.api.status import LLMServiceStatus
 from tidegate.core.drain_time import bound
 from tidegate.core.planner.plan import plan
+from tidegate.core.report import events
 from tidegate.core.report.status import KEPT_OUTCOMES, status
 from tidegate.core.state import times
 from tidegate.core.state.snapshot import Pod, Snapshot, Trouble
@@ -153,6 +154,60 @@ def test_the_age_of_the_oldest_request_cut_is_shown():
     unknown = replace(DONE, outcome=replace(outcome, cut=None))
     (row,) = told(replace(PAID, pods=(unknown, *PAID.pods[1:])))["outcomes"]
     assert "cut" not in row
+
+
+def uncounted(name: str, **fields: Any) -> Pod:
+    """Drained, and nobody could count what was cut."""
+    return drained(name, cut=None, **fields)
+
+
+@pytest.mark.parametrize(
+    ("pods", "cut", "at_least", "unknown"),
+    [
+        ([drained("v1-1"), drained("v1-2")], 0, None, 0),
+        ([drained("v1-1", cut=2), drained("v1-2", cut=1)], 3, None, 0),
+        ([uncounted("v1-1"), drained("v1-2")], None, None, 1),
+        ([uncounted("v1-1"), drained("v1-2", cut=2)], None, 2, 1),
+        ([uncounted("v1-1"), uncounted("v1-2")], None, None, 2),
+    ],
+    ids=["none", "some", "unknown", "some known", "all unknown"],
+)
+def test_a_sum_with_an_unknown_part_is_unknown_and_stays_so(pods, cut, at_least, unknown):
+    first = after(replace(MIDDLE, pods=(*pods, *MIDDLE.pods[3:])))
+    later = after(replace(first, pods=(*pods, drained("v1-3", cut=0), *MIDDLE.pods[3:])))
+    for s in (first, later):
+        rollout = s.status.document()["rollout"]
+        assert (rollout.get("cut"), rollout.get("cutAtLeast")) == (cut, at_least)
+        assert rollout["uncounted"] == unknown
+        read = LLMServiceStatus.read(s.status.document()).rollout
+        assert read is not None and read.cut == cut
+
+
+def test_cuts_of_a_later_pod_are_added_to_what_is_known():
+    first = after(replace(MIDDLE, pods=(uncounted("v1-1"), *MIDDLE.pods[1:])))
+    later = after(replace(first, pods=(uncounted("v1-1"), drained("v1-2", cut=4), *MIDDLE.pods[2:])))
+    rollout = later.status.document()["rollout"]
+    assert (rollout.get("cut"), rollout["cutAtLeast"], rollout["uncounted"]) == (None, 4, 1)
+
+
+@pytest.mark.parametrize(
+    ("known", "words"),
+    [
+        ({"cut": 0}, "3 drained, 0 requests cut, in"),
+        ({"uncounted": 1}, "3 drained, an unknown number of requests cut (1 pod not counted), in"),
+        ({"uncounted": 2, "cutAtLeast": 5}, "at least 5 requests cut (2 pods not counted), in"),
+    ],
+)
+def test_a_complete_rollout_is_told_with_what_is_known_of_its_cuts(known: dict[str, Any], words: str):
+    begun = {"targetRevision": "chat-v2", "rollout": {"startedAt": times.text(NOW - 130), "drained": 3, **known}}
+    s = story("v2", *several("v2", 3), status=begun)
+    (event,) = [e for e in events.news(s, status(plan(s))) if e.reason == "RolloutComplete"]
+    assert words in event.message
+
+
+def test_a_start_that_nobody_has_seen_has_no_length():
+    s = story("v2", *several("v1", 3), counts={"v1": 3, "v2": 1}, status={"targetRevision": "chat-v1"})
+    assert "startSeconds" not in told(s)["rollout"]
 
 
 def test_a_draining_pod_that_is_gone_without_a_word_has_vanished_once():

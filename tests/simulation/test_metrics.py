@@ -9,7 +9,7 @@ from simulation.stories import well_known
 from simulation.world import NAMESPACE, World
 from tidegate.api import names
 from tidegate.api.conditions import PodState
-from tidegate.cluster.port import LLM_SERVICES, PODS, SERVICES, Object
+from tidegate.cluster.port import EVENTS, LLM_SERVICES, PODS, SERVICES, Object
 
 SERVICE = {"namespace": NAMESPACE, "service": "chat"}
 
@@ -204,6 +204,25 @@ def test_a_held_pod_is_shown_with_the_end_of_its_budget(world: World) -> None:
     assert value(world, "service_condition", condition="DrainOverdue", reason="BudgetHeld") is None
     assert value(world, "requests_cut_total") == 3
     assert value(world, "drains_total", outcome="Expired", reason="Rollout") == 3
+
+
+def test_cuts_that_nobody_could_count_are_unknown_wherever_they_are_told(world: World) -> None:
+    world.create(budgetSeconds=60, replicas=1)
+    world.settle()
+    world.load(world.pods()[0], 3000.0)
+    world.edit(image="app:v2")
+    world.until(lambda: world.pods(state=PodState.DRAINING))
+    world.process(world.pods(state=PodState.DRAINING)[0]).conduct = "hangs"
+    world.settle()
+    world.run(1)
+    status = world.status()
+    assert [(row["outcome"], "cut" in row) for row in status["outcomes"]] == [("Expired", False)]
+    assert ("cut" in status["rollout"], status["rollout"]["uncounted"]) == (False, 1)
+    assert (value(world, "rollout_cut_requests"), value(world, "rollout_uncounted_pods")) == (None, 1)
+    assert (value(world, "drains_uncounted_total"), value(world, "requests_cut_total")) == (1, 0)
+    told = {event["reason"]: event["message"] for event in world.server.all(EVENTS)}
+    for reason in ("Drained", "RolloutComplete"):
+        assert "an unknown number of requests cut" in told[reason]
 
 
 def test_counters_are_there_before_the_first_event(world: World) -> None:

@@ -161,6 +161,12 @@ async def test_an_answer_that_contradicts_itself_or_the_contract_is_never_zero(t
         assert (await trouble(talk, script.address)).kind == kind
 
 
+@pytest.mark.parametrize("left", [..., None], ids=["absent", "null"])
+async def test_an_answer_that_does_not_say_what_was_cut_says_unknown(talk: Contract, left):
+    async with pod(said(cut=left)) as script:
+        assert (await talk.ask(script.address, KEY, NOW)).cut is None
+
+
 async def test_sealed_with_only_stalled_requests_is_sound(talk: Contract):
     async with pod(said(state="sealed", inFlight=2, stalled=2)) as script:
         assert (await talk.ask(script.address, KEY, NOW)).state == "sealed"

@@ -151,10 +151,14 @@ class RolloutStatus(Model):
     """Seconds until it is finished with 95 % probability."""
     drained: int = 0
     """Pods whose drain is over."""
-    cut: int = 0
-    """Requests that were cut."""
+    cut: int | None = None
+    """Requests that were cut; absent: unknown, since nobody could count those of some pods."""
+    cut_at_least: int | None = None
+    """Where cut is unknown, the requests cut of the pods that could be counted; absent: none."""
+    uncounted: int = 0
+    """Drained pods whose cut requests nobody could count."""
     start_seconds: float | None = None
-    """Mean time from creation to Ready of the new pods, in seconds; a term of the bound."""
+    """Mean time from creation to Ready of the new pods, in seconds; a term of the bound; absent: none was Ready yet."""
     drain_seconds: float = 0
     """Sum of the drain times from the end of the propagation time, in seconds; a term of the bound."""
     longest_drain_seconds: float = 0

@@ -113,6 +113,8 @@ def _steady(status: LLMServiceStatus) -> LLMServiceStatus:
                 finished_at=rollout.finished_at,
                 drained=rollout.drained,
                 cut=rollout.cut,
+                cut_at_least=rollout.cut_at_least,
+                uncounted=rollout.uncounted,
             ),
         }
     )

@@ -258,7 +258,7 @@ def reading(document: dict[str, Any], now: float) -> Reading:
         state=state,
         in_flight=in_flight,
         stalled=stalled,
-        cut=_count(document, fields.CUT, 0),
+        cut=None if document.get(fields.CUT) is None else _count(document, fields.CUT),
         oldest_seconds=_seconds(document.get(fields.OLDEST_SECONDS)) if in_flight else None,
         sequence=_count(document, fields.SEQUENCE),
         last_arrival_seconds=_last_arrival(document),

@@ -304,6 +304,6 @@ def _with_cut_age(last: Reading | None, reading: Reading) -> Reading:
     if not reading.cut or last is None or last.instance != reading.instance:
         return reading
     age = last.oldest_cut_seconds
-    if reading.cut > last.cut and last.oldest_seconds is not None:
+    if reading.cut > (last.cut or 0) and last.oldest_seconds is not None:
         age = max(age or 0.0, last.oldest_seconds + reading.at - last.at)
     return replace(reading, oldest_cut_seconds=age)

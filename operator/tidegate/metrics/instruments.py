@@ -71,6 +71,12 @@ class Metrics:
             buckets=_ARRIVAL_BUCKETS,
         )
         self._cut = Counter("tidegate_requests_cut", "Requests that were cut.", SERVICE, registry=registry)
+        self._uncounted = Counter(
+            "tidegate_drains_uncounted",
+            "Drains whose cut requests nobody could count.",
+            SERVICE,
+            registry=registry,
+        )
         self._passes = Counter("tidegate_reconcile", "Reconcile passes.", ("result",), registry=registry)
         for result in ("ok", "error", "fault"):
             self._passes.labels(result)
@@ -182,7 +188,7 @@ class Metrics:
         self._failing.pop(key, None)
         if self._services.rows.pop(key, None) is not None:
             namespace, name = key.split("/", 1)
-            for metric in (self._drains, self._drain_seconds, self._late, self._cut):
+            for metric in (self._drains, self._drain_seconds, self._late, self._cut, self._uncounted):
                 metric.remove_by_labels({"namespace": namespace, "service": name})
 
     # -- drains
@@ -190,6 +196,7 @@ class Metrics:
     def _begin(self, namespace: str, name: str) -> None:
         """Start at 0: Prometheus sees no increase in a counter that appears with its first event."""
         self._cut.labels(namespace, name)
+        self._uncounted.labels(namespace, name)
         self._late.labels(namespace, name)
         for outcome in Outcome:
             for reason in DrainReason:
@@ -201,7 +208,9 @@ class Metrics:
         self._drain_seconds.labels(namespace, name, outcome).observe(ended.seconds)
         if ended.last_arrival_after_seconds is not None:
             self._late.labels(namespace, name).observe(ended.last_arrival_after_seconds)
-        if ended.cut:
+        if ended.cut is None:
+            self._uncounted.labels(namespace, name).inc()
+        else:
             self._cut.labels(namespace, name).inc(ended.cut)
 
 

@@ -150,7 +150,8 @@ _FAMILIES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
         (*SERVICE, "estimate"),
     ),
     "rollout_drained_pods": ("Pods drained in that rollout.", SERVICE),
-    "rollout_cut_requests": ("Requests cut in that rollout.", SERVICE),
+    "rollout_cut_requests": ("Requests cut in that rollout; absent if nobody could count those of a pod.", SERVICE),
+    "rollout_uncounted_pods": ("Pods of that rollout whose cut requests nobody could count.", SERVICE),
     "drain_estimate_seconds": ("Estimated duration of a drain, in seconds.", (*SERVICE, "estimate")),
     "drain_estimate_samples": ("Drains that the estimate is based on.", SERVICE),
     "drain_estimate_censored_samples": ("How many of them are only lower bounds: cut or lost from sight.", SERVICE),
@@ -189,6 +190,7 @@ def _rollout(sheet: _Sheet, row: ServiceRow, now: float) -> None:
     _eta(sheet, "rollout", key, rollout, row.at)
     sheet.add("rollout_drained_pods", key, rollout.drained)
     sheet.add("rollout_cut_requests", key, rollout.cut)
+    sheet.add("rollout_uncounted_pods", key, rollout.uncounted)
 
 
 def _drain_times(sheet: _Sheet, row: ServiceRow) -> None:

@@ -56,6 +56,15 @@ class OneByOne:
             raise failure
 
 
+_ENDINGS: Final = {
+    Outcome.DRAINED: "has no request left",
+    Outcome.NO_WORK: "held no request",
+    Outcome.EXPIRED: "has spent its budget: what still runs in it is cut",
+    Outcome.VANISHED: "has lost its process: nobody can count what it cut",
+    Outcome.RELEASED: "is released: nobody can count what it cuts",
+}
+
+
 class Steps:
     """The steps since `begin`, and the extremes that the service went through meanwhile."""
 
@@ -98,9 +107,7 @@ class Steps:
         if isinstance(action, a.MarkDrained):
             self.drained += 1
             self.replaced += action.outcome.reason == DrainReason.ROLLOUT
-            spent = action.outcome.outcome == Outcome.EXPIRED
-            why = "has spent its budget: what still runs in it is cut" if spent else "has no request left"
-            self._step(f"{action.pod} {why}")
+            self._step(f"{action.pod} {_ENDINGS[action.outcome.outcome]}")
         self._step(text(action, old, new))
         if isinstance(action, a.Withdraw):
             self.withdrawn(action)

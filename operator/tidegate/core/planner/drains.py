@@ -125,8 +125,11 @@ def _how(view: View, pod: Pod, record: DrainRecord) -> OutcomeRecord | None:
             return None
         if reading is None or reading.at < record.deadline - view.snapshot.spec.drain.flush_seconds:
             return _ended(now, record, Outcome.EXPIRED, None)
+        if record.instance is not None and reading.instance != record.instance:
+            # It restarted unseen: what it says is not about the requests of the process before.
+            return _ended(now, record, Outcome.EXPIRED, None)
         oldest = reading.oldest_cut_seconds or reading.oldest_seconds
-        cut = None if reading.in_flight is None else reading.cut + reading.in_flight
+        cut = None if reading.in_flight is None or reading.cut is None else reading.cut + reading.in_flight
         return _ended(now, record, Outcome.EXPIRED, cut, oldest)
     return None
 

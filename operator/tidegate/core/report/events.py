@@ -5,7 +5,7 @@ from typing import Final
 
 from tidegate.api import names
 from tidegate.api.conditions import ConditionStatus, ConditionType, DrainReason, Outcome, PodState
-from tidegate.api.status import LLMServiceStatus
+from tidegate.api.status import LLMServiceStatus, RolloutStatus
 from tidegate.core.planner.actions import MarkDrained
 from tidegate.core.state.snapshot import Snapshot
 
@@ -75,8 +75,17 @@ def _of_rollout(before: LLMServiceStatus, after: LLMServiceStatus) -> list[Event
         return []
     text = f"{count(after.serving, 'pod')} serving"
     if rollout.drained:
-        text += f", {rollout.drained} drained, {count(rollout.cut, 'request')} cut, in {rollout.seconds} s"
+        text += f", {rollout.drained} drained, {_cut(rollout)}, in {rollout.seconds} s"
     return [Event("RolloutComplete", f"Rollout of {after.target_revision} is complete: {text}.", warning=False)]
+
+
+def _cut(rollout: RolloutStatus) -> str:
+    """What a rollout has cut: unknown is never 0."""
+    if rollout.cut is not None:
+        return f"{count(rollout.cut, 'request')} cut"
+    known = rollout.cut_at_least
+    cut = f"at least {count(known, 'request')}" if known else "an unknown number of requests"
+    return f"{cut} cut ({count(rollout.uncounted, 'pod')} not counted)"
 
 
 def created(deployment: str, replicas: int) -> Event:

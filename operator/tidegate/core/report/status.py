@@ -260,6 +260,9 @@ def _rollout(view: View, fresh: list[tuple[str, OutcomeRecord]]) -> RolloutStatu
     least, propagation = snapshot.spec.rollout.min_ready_seconds, snapshot.spec.drain.propagation_seconds
     finished = _complete(view)
     known = start or past
+    # A sum with an unknown part is unknown; what is known of it is kept beside it.
+    uncounted = before.uncounted + sum(o.cut is None for o in counted)
+    known_cut = (before.cut or before.cut_at_least or 0) + sum(o.cut or 0 for o in counted)
     likely, upper = (None, None) if finished else _eta(eta.of_rollout(view, known + least if known else None))
     return RolloutStatus(
         started_at=before.started_at,
@@ -269,8 +272,10 @@ def _rollout(view: View, fresh: list[tuple[str, OutcomeRecord]]) -> RolloutStatu
         eta_seconds=likely,
         eta_upper_seconds=upper,
         drained=drained.count,
-        cut=before.cut + sum(o.cut or 0 for o in counted),
-        start_seconds=start,
+        cut=None if uncounted else known_cut,
+        cut_at_least=known_cut or None if uncounted else None,
+        uncounted=uncounted,
+        start_seconds=start or None,
         drain_seconds=drained.total,
         longest_drain_seconds=drained.longest,
     )

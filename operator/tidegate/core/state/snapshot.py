@@ -171,7 +171,8 @@ class Reading:
     in_flight: int | None
     """None when nobody can count: a foreign endpoint need not say it."""
     stalled: int = 0
-    cut: int = 0
+    cut: int | None = 0
+    """None when the pod does not say what it cut."""
     oldest_seconds: float | None = None
     oldest_cut_seconds: float | None = None
     """Age of the oldest request when requests were cut; ours, the contract does not say it."""
