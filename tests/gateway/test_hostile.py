@@ -50,7 +50,7 @@ HEADS = {
     "no target": b"GET HTTP/1.1\r\nHost: e\r\n\r\n",
     "a relative target": b"GET v1/x HTTP/1.1\r\nHost: e\r\n\r\n",
     "HTTP/0.9": b"GET /v1/x\r\n\r\n",
-    "HTTP/1.2": b"GET /v1/x HTTP/1.2\r\nHost: e\r\n\r\n",
+    "HTTP/3.1": b"GET /v1/x HTTP/3.1\r\nHost: e\r\n\r\n",
     "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9),
     "HTTP/11": b"GET /v1/x HTTP/11.1\r\nHost: e\r\n\r\n",
     "a method of two words": b"GET POST /v1/x HTTP/1.1\r\nHost: e\r\n\r\n",

@@ -43,6 +43,7 @@ async def test_an_engine_is_told_nothing_of_the_hop_before_it() -> None:
         assert own.heard[0].head.target == b"/v1/x?y=1"
         assert own.heard[0].fields == {
             b"host": b"engine", b"authorization": b"Bearer k", b"x-request-id": b"mine", b"content-length": b"1",
+            b"via": b"1.1 tidegate",
         }  # fmt: skip
         client.close()
 

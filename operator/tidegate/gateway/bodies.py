@@ -32,8 +32,9 @@ class Opaque:
 
     intercepted = False
 
-    def __init__(self, length: int) -> None:
+    def __init__(self, length: int, *, plain: bool = False) -> None:
         self.answering = False
+        self._plain = plain
         self._framing = None if length == UNTIL_CLOSE else Chunks() if length == CHUNKED else Counted(length)
         self.done = self._framing is not None and self._framing.done
 
@@ -47,7 +48,7 @@ class Opaque:
         self.done = self._framing.done
         if self._framing.excess:
             raise FramingError("the engine sent more than its response")
-        return data
+        return b"".join([data[start:end] for start, end in spans]) if self._plain else data
 
     def eof(self) -> bool:
         """See `Body`."""
@@ -62,7 +63,7 @@ class Events:
     incomplete event is held back until the rest of it arrives, and its chunks are framed anew.
     """
 
-    def __init__(self, length: int, form: StreamForm) -> None:
+    def __init__(self, length: int, form: StreamForm, *, plain: bool = False) -> None:
         self.done = False
         self.reader = Reader(form)
         self.intercepted = False
@@ -70,6 +71,7 @@ class Events:
         self.intercept = False
         """Whether to look for such an end, since the engine may have been told to stop."""
         self._chunks = Chunks() if length == CHUNKED else None
+        self._plain = plain or self._chunks is None
         self._held = b""
         self._event_split = False
 
@@ -83,7 +85,7 @@ class Events:
         chunks = self._chunks
         if chunks is None:
             return self._reframe(data)
-        whole = not self._held and chunks.between
+        whole = not self._held and chunks.between and not self._plain
         spans = chunks.feed(data)
         if chunks.excess:
             raise FramingError("the engine sent more than its response")
@@ -101,21 +103,25 @@ class Events:
         return self._reframe(b"".join([data[start:end] for start, end in spans]))
 
     def eof(self) -> bool:
-        """See `Body`."""
-        self.done = self._chunks is None
-        self.intercepted = self.intercepted or (self.done and self.intercept and self.reader.unfinished)
-        return self.done
+        """See `Body`. A process that dies closes its connections as well, so a stream must have had its own end."""
+        if self._chunks is not None:
+            return False
+        if self.reader.unfinished and not self.intercept:
+            return False
+        self.done = True
+        self.intercepted = self.intercepted or self.reader.unfinished
+        return True
 
     def insert(self, payload: bytes) -> bytes:
         """The bytes that insert `payload`, complete events, into the stream now."""
         if self._event_split:
             self._event_split, payload = False, b"\n\n" + payload
-        return payload if self._chunks is None else chunk(payload)
+        return payload if self._plain else chunk(payload)
 
     def end(self, payload: bytes) -> bytes:
         """The bytes that end the stream properly now, with `payload` as its last events; empty: with nothing more."""
         last = self.insert(payload) if payload else b""
-        return last + (b"" if self._chunks is None else LAST_CHUNK)
+        return last + (b"" if self._plain else LAST_CHUNK)
 
     def rest(self) -> bytes:
         """What was held back of a body that ends with its connection, once it has ended."""
@@ -141,14 +147,17 @@ class Events:
         self.reader.read(events)
         if self.intercept and self.done and self.reader.unfinished:
             self.intercepted = True
-        if self._chunks is None:
+        if self._plain:
             return events
         out = chunk(events) if events else b""
         return out + LAST_CHUNK if self.done and not self.intercepted else out
 
 
-def body_of(head: ResponseHead, form: StreamForm = CHAT_STREAM) -> Opaque | Events:
-    """The reader for the body that follows `head`; `form`: the stream format of the API that was called."""
+def body_of(head: ResponseHead, form: StreamForm = CHAT_STREAM, *, plain: bool = False) -> Opaque | Events:
+    """The reader for the body that follows `head`; `form`: the stream format of the API that was called.
+
+    `plain`: the client takes no chunks, so that a chunked body is forwarded without its framing.
+    """
     if head.events and head.length in (CHUNKED, UNTIL_CLOSE):
-        return Events(head.length, form)
-    return Opaque(head.length)
+        return Events(head.length, form, plain=plain)
+    return Opaque(head.length, plain=plain)

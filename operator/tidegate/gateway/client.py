@@ -30,6 +30,9 @@ class Client(Protocol):
     def write_eof(self) -> None:
         """Close our half of the connection."""
 
+    def end_by_close(self) -> None:
+        """From here on the end of the connection is the end of the message: whatever cuts it must not send FIN."""
+
     def hold_reading(self, hold: bool) -> None:
         """Pause reading from the client because the engine is full, or resume."""
 

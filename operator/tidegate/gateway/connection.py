@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 from collections.abc import Callable
 from typing import Protocol, cast
 
@@ -28,6 +29,7 @@ MAX_LINGER_SECONDS = 30.0
 """How long a client may continue an upload that has been answered already."""
 SEND_BUFFER_BYTES = 64 * 1024
 MAX_AHEAD_BYTES = 64 * 1024
+_RESET, _NO_RESET = struct.pack("ii", 1, 0), struct.pack("ii", 0, 0)
 
 
 class Server(Protocol):
@@ -156,6 +158,10 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._fin_sent = True
             self._transport.write_eof()
 
+    def end_by_close(self) -> None:
+        """Make a close of the socket a reset, also when the process dies; `close` undoes it."""
+        self._set_linger(_RESET)
+
     def hold_reading(self, hold: bool) -> None:
         """Pause reading while the engine does not take the request's body."""
         if hold:
@@ -200,6 +206,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             return
         self._closing = True
         self._cancel_timer()
+        self._set_linger(_NO_RESET)
         if self.eof or self._transport.is_closing():
             self._transport.close()
             return
@@ -291,6 +298,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.close()
 
     # -- inside
+
+    def _set_linger(self, linger: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
 
     def _linger(self) -> None:
         left = self._linger_until - self._clock.monotonic()

@@ -194,6 +194,9 @@ class Exchange:
         if response.tunnel is not None:
             if response.tunnel.closed_by_engine:
                 self._ended_by_itself()
+            elif not response.tunnel.has_frames:
+                # FIN would tell the other protocol that this was all.
+                self.abort()
             elif response.tunnel.close("server shutdown"):
                 self.tunnel_drained()
             return

@@ -26,6 +26,7 @@ _FIELD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:")
 _DIGITS = re.compile(rb"[0-9]{1,18}\Z")
 _HOST = re.compile(rb"[A-Za-z0-9._~:%!$&'()*+,;=\[\]-]*\Z")
 _ABSOLUTE = re.compile(rb"https?://([^/?#@]+)([/?].*)?\Z", re.IGNORECASE)
+_VIA = b"Via: 1.1 tidegate"
 _VERSION = b"HTTP/1."
 _PREFACE = b"PRI * HTTP/2.0"
 
@@ -126,16 +127,18 @@ def parse_request(raw: bytes) -> RequestHead:
     match = _REQUEST_LINE.fullmatch(line)
     if match is None:
         raise HeadError(400, "the first line is not METHOD TARGET HTTP/1.1")
-    if match[2] != b"1" or match[3] not in (b"0", b"1"):
+    if match[2] != b"1":
         raise HeadError(505, "only HTTP/1.1 and HTTP/1.0 are supported")
+    # A later minor version is compatible: it is served as the latest that is known (RFC 9110, section 2.5).
+    minor = min(int(match[3]), 1)
+    raw = b"%b%d%b" % (line[:-1], minor, raw[len(line) :])
     collector = _Collector()
     parser = httptools.HttpRequestParser(collector)
     fields = _fields(raw, lines, parser, collector, 400)
     method: bytes = parser.get_method()
     if method == b"CONNECT":
-        raise HeadError(405, "CONNECT is not supported: this is not a forward proxy")
-    minor = int(match[3])
-    target, fields = _origin(match[1], fields, minor)
+        raise HeadError(501, "CONNECT is not supported: this is not a forward proxy")
+    target, fields = _origin(method, match[1], fields, minor)
     connection = _tokens(fields, b"connection")
     upgrade = _upgrade(fields) if minor == 1 and b"upgrade" in connection else b""
     return RequestHead(
@@ -193,26 +196,31 @@ def _shown(data: bytes) -> str:
 def write_request(head: RequestHead, extra: Iterable[tuple[bytes, bytes]], *, drop: frozenset[bytes]) -> bytes:
     """The head for the engine: without hop-by-hop fields and `drop`, with the framing's own fields and `extra`."""
     named = HOP_BY_HOP | drop | _tokens(head.fields, b"connection") - {b"host", b"content-length"}
-    lines = [b"%b %b HTTP/1.%d" % (head.method, head.target, head.minor)]
+    # A proxy's messages have its own version, also on behalf of clients of HTTP/1.0 (RFC 9110, section 2.5).
+    lines = [b"%b %b HTTP/1.1" % (head.method, head.target)]
     lines += [b"%b: %b" % field for field in head.fields if field[0].lower() not in named]
     if head.length == CHUNKED:
         lines.append(b"Transfer-Encoding: chunked")
     if head.upgrade:
         lines += [b"Connection: Upgrade", b"Upgrade: " + head.upgrade]
-    elif head.minor == 0:
-        lines.append(b"Connection: close")
+    lines.append(_VIA)
     lines += [b"%b: %b" % field for field in extra]
     return b"\r\n".join(lines) + END
 
 
-def write_response(head: ResponseHead, extra: Iterable[tuple[bytes, bytes]], *, close: bool) -> bytes:
-    """The head for the client; `close`: the connection ends with this response."""
+def write_response(
+    head: ResponseHead, extra: Iterable[tuple[bytes, bytes]], *, close: bool, plain: bool = False
+) -> bytes:
+    """The head for the client; `close`: the connection ends with this response; `plain`: its body has no chunks."""
     named = HOP_BY_HOP | _tokens(head.fields, b"connection") - {b"content-length"}
     if head.status == 101:
         named = named - {b"connection", b"upgrade"}
+    if head.status < 200 or head.status == 204:
+        # They have no body, and so no length (RFC 9110, section 8.6).
+        named = named | {b"content-length"}
     lines = [b"HTTP/1.1 " + head.line]
     lines += [b"%b: %b" % field for field in head.fields if field[0].lower() not in named]
-    if head.length == CHUNKED:
+    if head.length == CHUNKED and not plain:
         lines.append(b"Transfer-Encoding: chunked")
     if close:
         lines.append(b"Connection: close")
@@ -229,6 +237,8 @@ def _fields(raw: bytes, lines: list[bytes], parser: _Parser, collector: _Collect
         parser.feed_data(raw)
     except httptools.HttpParserUpgrade:
         pass
+    except httptools.HttpParserInvalidMethodError:
+        raise HeadError(501, "the method is not known") from None
     except httptools.HttpParserError as error:
         raise HeadError(status, f"the head is invalid: {error}") from None
     if len(collector.fields) != len(lines):
@@ -236,7 +246,7 @@ def _fields(raw: bytes, lines: list[bytes], parser: _Parser, collector: _Collect
     return collector.fields
 
 
-def _origin(target: bytes, fields: Fields, minor: int) -> tuple[bytes, Fields]:
+def _origin(method: bytes, target: bytes, fields: Fields, minor: int) -> tuple[bytes, Fields]:
     """The target in origin form, and the fields with the matching Host (RFC 9112, section 3.2)."""
     hosts = [value for name, value in fields if name.lower() == b"host"]
     if len(hosts) > 1 or (minor == 1 and not hosts):
@@ -244,12 +254,14 @@ def _origin(target: bytes, fields: Fields, minor: int) -> tuple[bytes, Fields]:
     absolute = _ABSOLUTE.fullmatch(target)
     if absolute is not None:
         others = [field for field in fields if field[0].lower() != b"host"]
-        hosts, fields, target = [absolute[1]], [(b"Host", absolute[1]), *others], absolute[2] or b"/"
+        # OPTIONS of a whole server is asked with `*` (RFC 9112, section 3.2.4).
+        whole = b"*" if method == b"OPTIONS" else b"/"
+        hosts, fields, target = [absolute[1]], [(b"Host", absolute[1]), *others], absolute[2] or whole
         if target.startswith(b"?"):
             target = b"/" + target
     if any(not _HOST.fullmatch(host) for host in hosts):
         raise HeadError(400, "the Host is not a valid host name")
-    if not target.startswith(b"/") and target != b"*":
+    if not target.startswith(b"/") and (target, method) != (b"*", b"OPTIONS"):
         raise HeadError(400, "the request target is neither a path nor a URL")
     return target, fields
 
@@ -292,11 +304,15 @@ def _single(fields: Fields, name: bytes) -> bytes | None:
 
 def _upgrade(fields: Fields) -> bytes:
     """The requested protocols without HTTP/2, whose requests the gateway could not count."""
-    asked = [name.strip() for name in (_single(fields, b"upgrade") or b"").lower().split(b",")]
-    return b", ".join(name for name in asked if name not in (b"", b"h2c"))
+    asked = _members(fields, b"upgrade")
+    return b", ".join(name for name in asked if name != b"h2c")
 
 
 def _tokens(fields: Fields, name: bytes) -> frozenset[bytes]:
+    return frozenset(_members(fields, name))
+
+
+def _members(fields: Fields, name: bytes) -> list[bytes]:
     """The members of a comma list, lower case, over all its lines."""
     values = b",".join(value for key, value in fields if key.lower() == name)
-    return frozenset(filter(None, (token.strip().lower() for token in values.split(b","))))
+    return list(filter(None, (token.strip().lower() for token in values.split(b","))))

@@ -13,6 +13,7 @@ from tidegate.gateway.dialects import dialect_of
 from tidegate.gateway.failures import ErrorReply, Failure
 from tidegate.gateway.framing import FramingError
 from tidegate.gateway.heads import (
+    CHUNKED,
     END,
     UNTIL_CLOSE,
     HeadError,
@@ -232,6 +233,9 @@ class Response:
             if head.status >= 200:
                 self._final_head(head)
                 return
+            if head.status != 100 and self._request.minor:
+                # 100 is the gateway's own to send. HTTP/1.0 knows no interim responses.
+                self._client.write(write_response(head, [], close=False))
         try:
             check_partial_response(self._head_bytes)
         except HeadError as error:
@@ -257,12 +261,16 @@ class Response:
 
     def _begin(self, head: ResponseHead) -> None:
         self._head, self.status = head, head.status
-        body = self.body = body_of(head, self._dialect.stream)
+        plain = not self._request.minor
+        body = self.body = body_of(head, self._dialect.stream, plain=plain)
         self.drain_changed()
         self._note_begin(streaming=isinstance(body, Events), opaque=isinstance(body, Opaque))
-        close = self._owner.response_begun(until_close=head.length == UNTIL_CLOSE)
+        until_close = head.length == UNTIL_CLOSE or (plain and head.length == CHUNKED)
+        if until_close:
+            self._client.end_by_close()
+        close = self._owner.response_begun(until_close=until_close)
         extra = [] if head.get(b"x-request-id") else [(b"X-Request-Id", self._request_id.encode())]
-        self._client.write(write_response(head, extra, close=close))
+        self._client.write(write_response(head, extra, close=close, plain=plain))
         rest, self._head_bytes = self._head_bytes, b""
         if rest:
             self.upstream_data(rest)
@@ -279,6 +287,7 @@ class Response:
         self.answering = True
         self._owner.answering()
         self._owner.switched()
+        self._client.end_by_close()
         self._client.write(write_response(head, [], close=False))
         rest, self._head_bytes = self._head_bytes, b""
         self._client.switched()

@@ -21,6 +21,11 @@ class Tunnel:
         return self._client_done or self._engine_done
 
     @property
+    def has_frames(self) -> bool:
+        """Whether it is a WebSocket, which can be closed between two frames; any other protocol is only cut."""
+        return self._frames is not None
+
+    @property
     def needs_close_frame(self) -> bool:
         """Whether the protocol has close frames and the engine has not sent one."""
         return self._frames is not None and not self._frames.closed

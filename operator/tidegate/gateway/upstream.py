@@ -108,6 +108,12 @@ class Pool:
         self._idle: list[UpstreamConnection] = []
         self._timer: asyncio.TimerHandle | None = None
 
+    @property
+    def authority(self) -> bytes:
+        """The engine's host and port as in Host."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"{host}:{self._port}".encode()
+
     async def connect(self) -> UpstreamConnection:
         """A new connection; raises OSError."""
         _, connection = await asyncio.get_running_loop().create_connection(UpstreamConnection, self._host, self._port)

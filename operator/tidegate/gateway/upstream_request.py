@@ -197,6 +197,9 @@ class UpstreamRequest:
 
     def _head_bytes(self) -> bytes:
         extra, drop = [], DROPPED
+        if self._head.get(b"host") is None:
+            # HTTP/1.0 may come without, the engine's HTTP/1.1 may not.
+            extra.append((b"Host", self._shared.pool.authority))
         if self._head.get(b"x-request-id") != self._request_id:
             extra.append((b"X-Request-Id", self._request_id))
             drop = DROPPED | {b"x-request-id"}
