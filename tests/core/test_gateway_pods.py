@@ -98,12 +98,13 @@ def test_what_spec_gateway_says_reaches_it():
     said = {
         "listenPort": 7001, "adminPort": 7002, "warmup": {"path": "/v1/completions", "body": '{"max_tokens": 1}'},
         "timeouts": {"connectSeconds": 2, "idleSeconds": 0, "totalSeconds": 900}, "routes": routes,
+        "keepAliveSeconds": 4000,
     }  # fmt: skip
     told_ = environment(gateway=said)
     assert (told_["TIDEGATE_LISTEN"], told_["TIDEGATE_ADMIN"]) == (":7001", ":7002")
     assert (told_["TIDEGATE_WARMUP_PATH"], told_["TIDEGATE_WARMUP_BODY"]) == ("/v1/completions", '{"max_tokens": 1}')
-    limits = [told_[f"TIDEGATE_{name}_SECONDS"] for name in ("CONNECT", "IDLE", "TOTAL")]
-    assert limits == ["2", "0", "900"]
+    limits = [told_[f"TIDEGATE_{name}_SECONDS"] for name in ("CONNECT", "IDLE", "TOTAL", "KEEP_ALIVE")]
+    assert limits == ["2", "0", "900", "4000"]
     assert json.loads(told_["TIDEGATE_ROUTES"]) == routes
 
 

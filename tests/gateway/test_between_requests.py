@@ -167,3 +167,76 @@ async def test_an_early_answer_of_the_engine_reaches_a_slow_upload() -> None:
 @pytest.mark.sockets
 async def test_an_early_answer_of_the_engine_reaches_a_large_upload() -> None:
     await upload_is_answered_early(40, 0)
+
+
+async def test_a_drain_closes_kept_connections_once_propagation_is_over() -> None:
+    """A client that learned it from a 503 would have one for each connection that it keeps."""
+    async with engine(echo) as own, front(own.port) as gate:
+        clients = [await gate.client() for _ in range(100)]
+        for client in clients:
+            assert (await client.ask("POST", "/v1/x", b"{}")).head.status_code == 200
+        await asyncio.sleep(30)
+        started = asyncio.get_running_loop().time()
+        # A long stream elsewhere holds the drain.
+        gate.gateway.drain.arrive("held", Idle())
+        gate.gateway.drain.post(DrainRequest("d", "Rollout", 60, propagation=5))
+        for client in clients:
+            assert await client.rest() == b""
+            assert 5.0 <= asyncio.get_running_loop().time() - started < 5.5
+            client.close()
+        assert (gate.state()["state"], gate.gateway.metrics.refused) == ("draining", 0)
+        # Who comes all the same is told.
+        late = await gate.client()
+        assert (await late.ask("POST", "/v1/x", b"{}")).head.status_code == 503
+        late.close()
+        gate.gateway.drain.finish("held")
+
+
+async def test_before_propagation_is_over_kept_connections_are_served() -> None:
+    async with engine(echo) as own, front(own.port) as gate:
+        kept, used = await gate.client(), await gate.client()
+        gate.gateway.drain.arrive("held", Idle())
+        gate.gateway.drain.post(DrainRequest("d", "Rollout", 60, propagation=5))
+        await asyncio.sleep(4)
+        heard = await used.ask("POST", "/v1/x", b"{}")
+        assert (heard.head.status_code, heard.fields[b"connection"]) == (200, b"close")
+        # Undone in time, the others are kept.
+        gate.gateway.drain.undrain("d")
+        await asyncio.sleep(10)
+        assert (await kept.ask("POST", "/v1/x", b"{}")).head.status_code == 200
+        # The next drain closes them again.
+        gate.gateway.drain.post(DrainRequest("e", "Rollout", 60, propagation=5))
+        assert await kept.rest() == b""
+        for client in (kept, used):
+            client.close()
+        gate.gateway.drain.finish("held")
+
+
+async def test_a_request_that_waits_in_the_kernel_is_answered_before_the_close() -> None:
+    async with engine(echo) as own, front(own.port) as gate:
+        clients = [await gate.client() for _ in range(5)]
+        for client in clients:
+            await client.ask("POST", "/v1/x", b"{}")
+        # Nothing runs between the sending and the moment at which idle connections are closed.
+        for client in clients[:4]:
+            client.writer.write(GET % 1)
+        gate.gateway.close_idle()
+        # The fifth is really without a request, and closed.
+        assert await clients[4].rest() == b""
+        for client in clients[:4]:
+            assert (await client.reader.readuntil(b"empty")).startswith(b"HTTP/1.1 200")
+        for client in clients:
+            client.close()
+
+
+class Idle:
+    """A request in flight that nothing ends."""
+
+    def end(self) -> None:
+        """See `draining.RequestInFlight`."""
+
+    def abort(self) -> None:
+        """See `draining.RequestInFlight`."""
+
+    def drain_changed(self) -> None:
+        """See `draining.RequestInFlight`."""

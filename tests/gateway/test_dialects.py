@@ -249,12 +249,12 @@ async def test_before_the_answer_the_body_is_that_of_the_api(
     path: str, options: dict[str, str], drain: DrainRequest | None, status: int, code: str, kind: str
 ) -> None:
     async with engine(silent) as own, front(own.port, options=options) as gate:
-        client = await gate.client()
         if drain is NOW:
             held = await gate.client()
             await held.request("POST", path, b"{}")
             await gate.until(lambda: gate.state()["queued"] == 1)
             gate.gateway.drain.post(NOW)
+        client = await gate.client()
         await client.request("POST", path, b"{}", X_Request_Id="mine")
         if drain is SOON:
             await gate.until(lambda: gate.state()["queued"] == 1)

@@ -266,8 +266,38 @@ async def test_a_client_that_has_closed_one_half_and_hears_nothing_is_gone() -> 
 async def test_idle_connections_end_with_a_fin() -> None:
     async with engine(echo) as own, front(own.port) as gate:
         client = await gate.client()
-        async with lasts(connection.IDLE_SECONDS):
+        async with lasts(620):
             assert await client.rest() == b""
+        client.close()
+
+
+async def test_the_time_for_idle_connections_is_an_option() -> None:
+    async with engine(echo) as own, front(own.port, options={"TIDEGATE_KEEP_ALIVE_SECONDS": "75"}) as gate:
+        client = await gate.client()
+        async with lasts(20 + 75):
+            await asyncio.sleep(20)
+            await client.ask("POST", "/v1/x", b"{}")
+            assert await client.rest() == b""
+        client.close()
+
+
+async def test_a_connection_is_kept_as_long_as_the_client_likes_where_it_is_told_so() -> None:
+    async with engine(echo) as own, front(own.port, options={"TIDEGATE_KEEP_ALIVE_SECONDS": "0"}) as gate:
+        client = await gate.client()
+        for _ in range(3):
+            await asyncio.sleep(3_000)
+            assert (await client.ask("POST", "/v1/x", b"{}")).head.status_code == 200
+        client.close()
+
+
+@pytest.mark.parametrize("waiting", [90, 600])
+async def test_a_post_after_the_idle_times_that_load_balancers_have_is_answered(waiting: int) -> None:
+    """60 s, 90 s, 350 s and 600 s are the defaults of the common ones: they have to close first."""
+    async with engine(echo) as own, front(own.port) as gate:
+        client = await gate.client()
+        for _ in range(3):
+            assert (await client.ask("POST", "/v1/x", b"{}")).head.status_code == 200
+            await asyncio.sleep(waiting)
         client.close()
 
 

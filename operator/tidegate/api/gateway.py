@@ -132,6 +132,9 @@ class Gateway(Model):
     """A request that the engine must answer before the pod becomes Ready; absent: none."""
     timeouts: Timeouts = Timeouts()
     """Timeouts of every request."""
+    keep_alive_seconds: Annotated[int, _seconds()] | None = None
+    """Seconds for which a client's connection is kept without a request; 0 means no limit; absent: 620. Keep it longer
+    than the idle timeout of load balancers and clients in front, so that they close first."""
     routes: Annotated[
         tuple[Route, ...],
         Field(

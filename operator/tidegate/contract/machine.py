@@ -122,14 +122,17 @@ class DrainContract:
         if work_id in self._works:
             raise ValueError(f"request id {work_id} is in flight already")
         self._last_arrival = now
-        draining = self.state is State.DRAINING
-        late = draining and not self._serves_late and now >= self._propagated()
-        if self._sealed or self._tokens_sent or late:
+        if self.turns_away(now):
             return Admission.REFUSE
         self._works[work_id] = Work(work_id, now, streaming, queued)
         if len(self._works) == 1:
             self.sequence += 1
-        return Admission.SERVE_AND_CLOSE if draining else Admission.SERVE
+        return Admission.SERVE_AND_CLOSE if self.state is State.DRAINING else Admission.SERVE
+
+    def turns_away(self, now: float) -> bool:
+        """Whether a request that arrives now is refused: the propagation time, or the drain, is over."""
+        late = self.state is State.DRAINING and not self._serves_late and now >= self._propagated()
+        return self._sealed or self._tokens_sent or late
 
     def work(self, work_id: str) -> Work:
         """A request in flight; raises KeyError for any other."""

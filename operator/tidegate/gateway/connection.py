@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 import struct
 from collections.abc import Callable
@@ -21,14 +22,14 @@ from tidegate.gateway.upstream import VIEW
 
 HEAD_SECONDS = 10.0
 """From the first byte of a head to its last."""
-IDLE_SECONDS = 75.0
-"""How long a connection without a request is kept."""
 LINGER_SECONDS = 1.0
 """Silence between our FIN and the close. Closing with unread bytes sends a reset, which can overtake the response."""
 MAX_LINGER_SECONDS = 30.0
 """How long a client may continue an upload that has been answered already."""
 SEND_BUFFER_BYTES = 64 * 1024
 MAX_AHEAD_BYTES = 64 * 1024
+CROSSING_SECONDS = 0.1
+"""Until the event loop has read what was in the kernel."""
 _RESET, _NO_RESET = struct.pack("ii", 1, 0), struct.pack("ii", 0, 0)
 
 
@@ -48,12 +49,13 @@ class Server(Protocol):
 class ClientConnection(asyncio.BufferedProtocol):
     """Reads requests and passes the bytes of their bodies to the current exchange.
 
-    Implements `client.Client` for that exchange.
+    Implements `client.Client` for that exchange. `keep_alive`: seconds for which it is kept without a request; 0 means
+    for as long as the client likes.
     """
 
     _reading: Reading
 
-    def __init__(self, server: Server, metrics: Metrics, clock: Clock) -> None:
+    def __init__(self, server: Server, metrics: Metrics, clock: Clock, keep_alive: float) -> None:
         self.paused = False
         """Whether the client's socket is full."""
         self.eof = False
@@ -61,6 +63,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._server = server
         self._metrics = metrics
         self._clock = clock
+        self._keep_alive = keep_alive
         self._transport: asyncio.Transport | None = None
         self._exchange: Exchange | None = None
         self._body: Chunks | Counted | None = None
@@ -83,7 +86,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         self._reading = Reading(self._transport, self.abort)
         self._server.opened(self)
-        self._await(IDLE_SECONDS, self.close)
+        self._await_request()
 
     def get_buffer(self, _sizehint: int) -> memoryview:
         """Called by the transport."""
@@ -200,6 +203,16 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Whether no byte of an unanswered request has arrived."""
         return self._exchange is None and not self._input and not self._closing
 
+    def close_idle(self) -> None:
+        """Close it if it is without a request, so that the client sends its next one elsewhere."""
+        if not self.idle:
+            return
+        if self._has_unread():
+            # A request that crosses the FIN would get no answer. This one is read, and answered, in a moment.
+            self._await(CROSSING_SECONDS, self.close_idle)
+        else:
+            self.close()
+
     def close(self) -> None:
         """Send what is left, then FIN, and wait a moment for the client's FIN."""
         if self._closing or self._transport is None:
@@ -241,7 +254,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.close()
         elif not self._input:
             self._in_head = False
-            self._await(IDLE_SECONDS, self.close)
+            self._await_request()
         elif not self._in_head:
             self._in_head = True
             self._await(HEAD_SECONDS, self._too_slow)
@@ -298,6 +311,20 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.close()
 
     # -- inside
+
+    def _await_request(self) -> None:
+        if self._keep_alive:
+            self._await(self._keep_alive, self.close_idle)
+        else:
+            self._cancel_timer()
+
+    def _has_unread(self) -> bool:
+        """Whether the kernel has something for us that the event loop has not read yet."""
+        if self._transport is None:
+            return False
+        poll = select.poll()
+        poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return bool(poll.poll(0))
 
     def _set_linger(self, linger: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():

@@ -30,14 +30,15 @@ class Drain:
     """The DrainContract of this process. Every event passes through here and wakes the waiting callers."""
 
     def __init__(
-        self, settings: Settings, instance: str, log: Log, clock: Clock, on_seal: Callable[[], object]
+        self, settings: Settings, instance: str, log: Log, clock: Clock, close_idle: Callable[[], object]
     ) -> None:
         self.contract = DrainContract(settings, instance)
         self.draining = False
         self.stopping = False
         """Whether the engine may have been told to stop; a drain by POST alone leaves it as it is."""
         self.sealed = asyncio.Event()
-        self._on_seal = on_seal
+        self._close_idle = close_idle
+        self._turned_away = False
         self._log = log
         self._now = clock.monotonic
         self._running: dict[str, RequestInFlight] = {}
@@ -171,6 +172,11 @@ class Drain:
         due = self.contract.advance(now)
         try:
             self._update_draining()
+            turned_away = self.contract.turns_away(now)
+            if turned_away and not self._turned_away:
+                # Whoever holds on to a connection learns before its next request that it has to go elsewhere.
+                self._close_idle()
+            self._turned_away = turned_away
             for work_id in due.tokens:
                 self._call_request(work_id, lambda request: request.end())
             for work_id in due.abort:
@@ -178,7 +184,7 @@ class Drain:
             if due.sealed:
                 self._write("sealed", cut=self.contract.cut)
                 self.sealed.set()
-                self._on_seal()
+                self._close_idle()
         finally:
             self._changed.set()
             self._changed = asyncio.Event()

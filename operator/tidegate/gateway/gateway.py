@@ -47,9 +47,13 @@ class Gateway:
 
     async def listen(self) -> int:
         """Open the port for clients; returns its number. Raises OSError."""
-        listen, clock = self.options.listen, self._shared.clock
+        listen, clock, keep_alive = self.options.listen, self._shared.clock, self.options.keep_alive
+
+        def accept() -> ClientConnection:
+            return ClientConnection(self, self.metrics, clock, keep_alive)
+
         self._server = await asyncio.get_running_loop().create_server(
-            lambda: ClientConnection(self, self.metrics, clock), listen.host or None, listen.port, backlog=BACKLOG
+            accept, listen.host or None, listen.port, backlog=BACKLOG
         )
         return int(self._server.sockets[0].getsockname()[1])
 
@@ -78,8 +82,7 @@ class Gateway:
     def close_idle(self) -> None:
         """Close every connection without a request, with FIN."""
         for connection in tuple(self._connections):
-            if connection.idle:
-                connection.close()
+            connection.close_idle()
 
     # -- requests
 

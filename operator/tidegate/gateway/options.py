@@ -49,6 +49,7 @@ class Options:
     key_dir: str
     prestop_key: str
     profiles: Profiles
+    keep_alive: float
     settings: Settings
     engine: str
     ready_path: str
@@ -81,6 +82,7 @@ OPTIONS = (
     _Option("connect-seconds", f"{_TIMES.connect:g}", "S", "time limit for connecting to the engine; 0: none"),
     _Option("idle-seconds", f"{_TIMES.idle:g}", "S", "limit for silence in a response that has begun; 0: none"),
     _Option("total-seconds", f"{_TIMES.total:g}", "S", "limit for a request, from arrival to last byte; 0: none"),
+    _Option("keep-alive-seconds", "620", "S", "how long a client's connection is kept without a request; 0: no limit"),
     _Option("routes", "[]", "JSON", "timeouts for some paths; see below"),
     _Option("engine", "Custom", "NAME", "the kind of the engine, for the log"),
     _Option("ready-path", "", "PATH", "answered with 2xx by a ready engine; without it, ready when it listens"),
@@ -136,6 +138,7 @@ def read(args: argparse.Namespace, environment: Mapping[str, str] = os.environ) 
         key_dir=given["key-dir"],
         prestop_key=environment.get(PRESTOP_KEY, ""),
         profiles=Profiles(timeouts, routes),
+        keep_alive=_seconds(given, "keep-alive-seconds"),
         settings=Settings(**settings),
         engine=given["engine"],
         ready_path=_path(given, "ready-path"),

@@ -78,6 +78,7 @@ def _environment(spec: LLMServiceSpec, serving: Container) -> dict[str, object]:
         names.GATEWAY_ENV_CONNECT: limits.connect_seconds,
         names.GATEWAY_ENV_IDLE: limits.idle_seconds,
         names.GATEWAY_ENV_TOTAL: limits.total_seconds,
+        names.GATEWAY_ENV_KEEP_ALIVE: gateway.keep_alive_seconds,
         names.GATEWAY_ENV_ROUTES: json.dumps(routes, separators=(",", ":")) if routes else None,
     }
     return {name: value for name, value in known.items() if value is not None}
