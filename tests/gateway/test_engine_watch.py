@@ -6,7 +6,8 @@ import socket
 import pytest
 
 from apps.running import held_port
-from gateway.rig import front
+from gateway import rig
+from gateway.rig import echo, front
 from tidegate.gateway import engine
 
 
@@ -63,3 +64,23 @@ async def test_an_engine_that_takes_no_connection_is_told_of_with_the_reason(
             assert told == [f"127.0.0.1:{port}: no connection within 0.1 s"]
         for each in full:
             each.close()
+
+
+async def test_nothing_ends_the_watch_without_a_word(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A pod whose watch is dead is `starting` for ever."""
+    failures = iter([UnicodeError("label empty"), RuntimeError("odd")])
+    check = engine.Engine._check
+
+    async def fails_at_first(self: engine.Engine) -> None:
+        error = next(failures, None)
+        if error is not None:
+            raise error
+        await check(self)
+
+    monkeypatch.setattr(engine.Engine, "_check", fails_at_first)
+    async with rig.engine(echo) as own, front(own.port) as gate:
+        assert gate.state()["state"] == "serving"
+    said = reasons(capsys.readouterr().out)
+    assert said == ["UnicodeError: label empty", "RuntimeError: odd"]

@@ -11,6 +11,7 @@ import sys
 from urllib.parse import urlsplit
 
 from tidegate.api import names
+from tidegate.gateway.address import Address
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -72,12 +73,14 @@ def _url(text: str) -> str:
     """A URL to listen on; empty: none."""
     try:
         parts = urlsplit(text)
-        sound = parts.scheme == "http" and parts.hostname and parts.port
+        sound = parts.scheme == "http" and bool(parts.hostname) and bool(parts.port)
+        if sound:
+            Address.parse(parts.netloc)
     except ValueError:
         sound = False
     if text and not sound:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not a URL: write http://HOST:PORT/PATH, for example http://0.0.0.0:8080/healthz"
+            f"{text!a} is not a URL: write http://HOST:PORT/PATH, for example http://0.0.0.0:8080/healthz"
         )
     return text
 
@@ -86,7 +89,10 @@ def _address(text: str) -> tuple[str, int] | None:
     """HOST:PORT, with an IPv6 host in brackets; empty: none."""
     if not text:
         return None
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise argparse.ArgumentTypeError(f"{text!r} is not an address: write HOST:PORT, for example 0.0.0.0:8081")
-    return host.strip("[]"), int(port)
+    try:
+        address = Address.parse(text)
+    except ValueError:
+        address = None
+    if address is None or not address.host or not address.port:
+        raise argparse.ArgumentTypeError(f"{text!a} is not an address: write HOST:PORT, for example 0.0.0.0:8081")
+    return address.host, address.port

@@ -59,21 +59,28 @@ class Engine:
     async def watch(self) -> None:
         """Check the engine periodically, until cancelled."""
         while True:
-            listens = await self._listens()
-            if not listens and not self._ready:
-                self._warn(f"{self._options.upstream.host}:{self._options.upstream.port}: {self._connect_error}")
-            if listens is False:
-                self._gone()
-            elif listens and not self._ready:
-                self._was_up = True
-                self._drain.engine_back()
-                if await self._is_ready() and await self._is_warm():
-                    self._ready, self._warned = True, ""
-                    self._drain.started()
+            try:
+                await self._check()
+            except Exception as error:
+                # Without its watch a pod would be `starting` for ever, and nobody would know why.
+                self._warn(f"{type(error).__name__}: {error}")
             self._look.clear()
             pause = LOOK_SECONDS if self._ready and not self._drain.contract.prestopped else START_SECONDS
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._look.wait(), pause)
+
+    async def _check(self) -> None:
+        listens = await self._listens()
+        if not listens and not self._ready:
+            self._warn(f"{self._options.upstream.host}:{self._options.upstream.port}: {self._connect_error}")
+        if listens is False:
+            self._gone()
+        elif listens and not self._ready:
+            self._was_up = True
+            self._drain.engine_back()
+            if await self._is_ready() and await self._is_warm():
+                self._ready, self._warned = True, ""
+                self._drain.started()
 
     def _gone(self) -> None:
         # Until it has been up once it is starting, not gone.

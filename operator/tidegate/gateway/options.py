@@ -4,39 +4,23 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tidegate.contract.terms import MAX_SECONDS, Settings
+from tidegate.gateway.address import EXAMPLE, Address
 from tidegate.gateway.timeouts import Profiles, Timeouts, parse_routes
 
 PRESTOP_KEY = "TIDEGATE_PRESTOP_KEY"
+_PATH = re.compile(r"/[\x21-\x7e]*")
 
 
 class OptionError(ValueError):
     """An invalid option; the message names it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """`host` is empty for all addresses of the machine, IPv4 and IPv6."""
-
-    host: str
-    port: int
-
-    @classmethod
-    def parse(cls, text: str) -> Address:
-        """Read HOST:PORT, [IPV6]:PORT or :PORT; raises ValueError."""
-        host, colon, port = text.rpartition(":")
-        if host.startswith("[") and host.endswith("]"):
-            host = host[1:-1]
-        elif ":" in host:
-            raise ValueError(f"{text} is not HOST:PORT; put an IPv6 address in brackets")
-        if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-            raise ValueError(f"{text} is not HOST:PORT")
-        return cls(host, int(port))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +101,7 @@ def read(args: argparse.Namespace, environment: Mapping[str, str] = os.environ) 
         value = getattr(args, option.field)
         given[option.name] = value if value is not None else environment.get(option.variable) or option.default
     if not given["upstream"]:
-        raise OptionError("--upstream: HOST:PORT of the engine is required")
+        raise OptionError("--upstream: HOST:PORT of the engine is required, for example 127.0.0.1:8000")
     timeouts = Timeouts(*(_seconds(given, f"{name}-seconds") for name in ("connect", "idle", "total")))
     settings = {
         field.name: _seconds(given, f"{field.name}-seconds".replace("_", "-")) for field in dataclasses.fields(Settings)
@@ -128,9 +112,8 @@ def read(args: argparse.Namespace, environment: Mapping[str, str] = os.environ) 
         raise OptionError(f"--{error}") from None
     upstream = _address(given, "upstream")
     if not upstream.host or not upstream.port:
-        raise OptionError(f"--upstream: {given['upstream']} is not HOST:PORT with a host and a port above 0")
-    if given["warmup-body"] and not given["warmup-path"]:
-        raise OptionError("--warmup-body: requires --warmup-path; set it, or omit the body")
+        raise OptionError(f"--upstream: {given['upstream']!r} needs a host and a port above 0: {EXAMPLE}")
+    _check_warmup(given)
     return Options(
         listen=_address(given, "listen"),
         upstream=upstream,
@@ -156,9 +139,28 @@ def _address(given: Mapping[str, str], name: str) -> Address:
 
 def _path(given: Mapping[str, str], name: str) -> str:
     path = given[name]
-    if path and (not path.startswith("/") or not path.isascii() or any(char.isspace() for char in path)):
-        raise OptionError(f"--{name}: {path} is not a path that begins with /")
+    if path and not _PATH.fullmatch(path):
+        raise OptionError(
+            f"--{name}: {path!a} is not a path: begin with /, and write spaces and other than ASCII in percent encoding"
+        )
     return path
+
+
+def _check_warmup(given: Mapping[str, str]) -> None:
+    body = given["warmup-body"]
+    if not body:
+        return
+    if not given["warmup-path"]:
+        raise OptionError("--warmup-body: requires --warmup-path; set it, or omit the body")
+    try:
+        json.loads(body.encode())
+    except (ValueError, RecursionError) as error:
+        # A ValueError too: what the environment holds beside UTF-8 cannot be encoded.
+        raise OptionError(f"--warmup-body: not a JSON document in UTF-8: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    return "nested too deeply" if isinstance(error, RecursionError) else str(error).splitlines()[0]
 
 
 def _seconds(given: Mapping[str, str], name: str) -> float:
@@ -167,5 +169,5 @@ def _seconds(given: Mapping[str, str], name: str) -> float:
     except ValueError:
         value = math.nan
     if not (math.isfinite(value) and value >= 0):
-        raise OptionError(f"--{name}: {given[name]} is not a number of seconds from 0 up")
+        raise OptionError(f"--{name}: {given[name][:60]!a} is not a number of seconds from 0 up")
     return min(value, MAX_SECONDS)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import gc
 import os
 import resource
 import secrets
 import signal
+import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
+from tidegate.gateway.address import Address
 from tidegate.gateway.admin import Admin
 from tidegate.gateway.clock import Clock
 from tidegate.gateway.connection import LINGER_SECONDS
@@ -23,8 +26,12 @@ EXIT_MARGIN_SECONDS = 0.5
 """How long before the deadline the process exits, and at most half the flush time: the tokens must be sent before."""
 
 
+class CannotListenError(Exception):
+    """A port cannot be opened; the text names the option and the remedy."""
+
+
 async def serve(options: Options) -> int:
-    """Serve until the drain after SIGTERM is over; returns the exit code. Raises OSError if a port cannot be opened."""
+    """Serve until the drain after SIGTERM is over; returns the exit code. Raises CannotListenError."""
     # Different for every process: a restarted process must not be taken for its predecessor.
     instance = secrets.token_hex(8)
     clock = Clock()
@@ -40,8 +47,8 @@ async def serve(options: Options) -> int:
     # PID 1 of a container has no default action for signals: without a handler SIGTERM would be ignored.
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_sigterm)
-    admin_port = await Admin(gateway).listen()
-    port = await gateway.listen()
+    admin_port = await _listen("admin", options.admin, Admin(gateway).listen)
+    port = await _listen("listen", options.listen, gateway.listen)
     log.write("listening", port=port, adminPort=admin_port, engine=options.engine, pid=os.getpid())
     watching = asyncio.create_task(gateway.engine.watch())
     # Everything allocated so far lives as long as the process: the garbage collector can skip it from now on.
@@ -52,6 +59,23 @@ async def serve(options: Options) -> int:
     watching.cancel()
     gateway.close()
     return 0
+
+
+async def _listen(option: str, address: Address, listen: Callable[[], Awaitable[int]]) -> int:
+    try:
+        return await listen()
+    except OSError as error:
+        raise CannotListenError(f"--{option}: cannot listen on {address.host}:{address.port}: {_why(error)}") from error
+
+
+def _why(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "the port is in use; give another one, or end what listens there"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return "not permitted; give a port above 1023"
+    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        return "no address of this machine; leave the host out to listen on all of them"
+    return error.strerror or type(error).__name__
 
 
 async def end(gateway: Gateway, log: Log, clock: Clock) -> None:
@@ -78,9 +102,9 @@ def run(options: Options) -> int:
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(serve(options))
-    except OSError as error:
+    except CannotListenError as error:
         print(f"tidegate gateway: {error}", file=sys.stderr)
-        return 1
+        return 2
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:

@@ -71,6 +71,8 @@ def parse_routes(text: str, general: Timeouts) -> tuple[Route, ...]:
     """Parse the JSON list of `spec.gateway.routes`; omitted timeouts are those of `general`. Raises ValueError."""
     try:
         entries = json.loads(text) if text.strip() else []
+    except RecursionError:
+        raise ValueError("routes: not a JSON list of routes: nested too deeply") from None
     except ValueError as error:
         raise ValueError(f"routes: not JSON: {error}") from None
     if not isinstance(entries, list):
