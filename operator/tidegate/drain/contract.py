@@ -211,14 +211,14 @@ async def exchange(
 async def _answer(response: httpx.Response) -> Answer:
     if not 200 <= response.status_code < 300:
         return Answer(response.status_code)
-    data = b""
+    data = bytearray()
     if response.headers.get("Content-Encoding", "identity") != "identity":
         raise PodTrouble("rubbish", "the answer is compressed, which was not requested")
     async for chunk in response.aiter_raw():
         data += chunk
         if len(data) > MOST_BYTES:
             raise PodTrouble("too-long", f"the answer is larger than {MOST_BYTES // 1024} KiB")
-    return Answer(response.status_code, data)
+    return Answer(response.status_code, bytes(data))
 
 
 def _document(method: str, answer: Answer) -> dict[str, Any]:

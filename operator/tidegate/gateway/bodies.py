@@ -6,7 +6,7 @@ from typing import Protocol
 
 from tidegate.gateway.framing import LAST_CHUNK, Chunks, Counted, FramingError, chunk
 from tidegate.gateway.heads import CHUNKED, UNTIL_CLOSE, ResponseHead
-from tidegate.gateway.sse import CHAT_STREAM, END_OF_EVENT, Reader, StreamForm, last_end
+from tidegate.gateway.sse import CHAT_STREAM, END_OF_EVENT, LONGEST_END, Reader, StreamForm, last_end
 
 MAX_HELD_BYTES = 1024 * 1024
 
@@ -72,7 +72,7 @@ class Events:
         """Whether to look for such an end, since the engine may have been told to stop."""
         self._chunks = Chunks() if length == CHUNKED else None
         self._plain = plain or self._chunks is None
-        self._held = b""
+        self._held = bytearray()
         self._event_split = False
 
     @property
@@ -125,7 +125,8 @@ class Events:
 
     def rest(self) -> bytes:
         """What was held back of a body that ends with its connection, once it has ended."""
-        held, self._held = self._held, b""
+        held = bytes(self._held)
+        self._held.clear()
         return held
 
     def _may_end_silently(self, payload: bytes) -> bool:
@@ -133,17 +134,22 @@ class Events:
 
     def _reframe(self, payload: bytes) -> bytes:
         """Send the complete events in new chunks and hold back the rest."""
-        held = self._held + payload
-        end = len(held) if self.done else last_end(held)
+        held = self._held
+        # An end may have begun in the last piece; what is before it has been searched.
+        start = max(len(held) - LONGEST_END + 1, 0)
+        held += payload
+        end = len(held) if self.done else last_end(held, start)
         if not end and len(held) > MAX_HELD_BYTES:
             # No engine sends such a long event. Better to split it than to stall the stream.
             end, self._event_split = len(held), True
-        events, self._held = held[:end], held[end:]
+        events = bytes(held[:end])
+        del held[:end]
         if self.intercept:
             kept = self.reader.find_silent_end(events)
             if kept is not None:
                 self.intercepted = True
-                events, self._held = events[:kept], b""
+                events = events[:kept]
+                held.clear()
         self.reader.read(events)
         if self.intercept and self.done and self.reader.unfinished:
             self.intercepted = True

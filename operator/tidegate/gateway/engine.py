@@ -10,9 +10,9 @@ import os
 from tidegate.gateway.bodies import body_of
 from tidegate.gateway.clock import Clock
 from tidegate.gateway.draining import Drain
-from tidegate.gateway.heads import END, check_partial_response, parse_response
 from tidegate.gateway.log import Log
 from tidegate.gateway.options import Options
+from tidegate.gateway.response_heads import ResponseHeads
 
 LOOK_SECONDS = 1.0
 """Between two checks of a serving engine: only whether it listens, which costs it nothing."""
@@ -134,14 +134,11 @@ class Engine:
             if body:
                 head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
             writer.write(head.encode() + b"\r\n" + body)
-            data = b""
-            while END not in data:
-                data += await _some(reader)
-                check_partial_response(data.partition(END)[0])
-            start, _, rest = data.partition(END)
-            response = parse_response(start + END, bodiless=False)
+            heads = ResponseHeads()
+            while (response := heads.next_head()) is None:
+                heads.add(await _some(reader))
             answer = body_of(response)
-            answer.feed(rest)
+            answer.feed(heads.take())
             while not answer.done and (data := await reader.read(MAX_READ_BYTES)):
                 answer.feed(data)
             if not answer.done and not answer.eof():

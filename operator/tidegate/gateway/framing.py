@@ -89,7 +89,7 @@ class Chunks:
             end = 0 if match is None else match.end()
         if match is None:
             line = self._line + data[at:]
-            if b"\n" in line or len(line) > _SIZE_BYTES or not _could_be_size(line):
+            if line.find(b"\n") >= 0 or len(line) > _SIZE_BYTES or not _could_be_size(line):
                 raise FramingError("the size of a chunk is not a hexadecimal number")
             self._line = line
             return len(data)

@@ -172,21 +172,24 @@ def parse_response(raw: bytes, *, bodiless: bool) -> ResponseHead:
     return ResponseHead(status, line[9:], fields, length, keep_alive)
 
 
-def check_partial_response(data: bytes) -> None:
-    """Raise HeadError if the beginning of an engine's head cannot become valid, whatever follows."""
+def check_partial_response(data: bytes | bytearray, checked: int = 0) -> None:
+    """Raise HeadError if the beginning of an engine's head cannot become valid, whatever follows.
+
+    `checked`: so many bytes of it have been checked before.
+    """
     if not data.startswith(_VERSION[: len(data)]) or (len(data) > len(_VERSION) and data[len(_VERSION)] not in b"01"):
         raise HeadError(502, f"it begins with {_shown(data)}")
     # The last byte may be half of a CRLF.
-    if _UNSAFE.search(data.removesuffix(b"\r")):
+    if _UNSAFE.search(data, max(checked - len(END) + 1, 0), len(data) - data.endswith(b"\r")):
         raise HeadError(502, "its head contains a control character, a bare CR or LF, or a folded line")
     end = data.find(b"\r\n")
-    if end >= 0 and not _STATUS_LINE.fullmatch(data[:end]):
+    if end >= checked - 1 and end >= 0 and not _STATUS_LINE.fullmatch(data[:end]):
         raise HeadError(502, f"its status line is {_shown(data[:end])}")
     if len(data) > MAX_HEAD_BYTES:
         raise HeadError(502, f"its head is longer than {MAX_HEAD_BYTES} bytes")
 
 
-def _shown(data: bytes) -> str:
+def _shown(data: bytes | bytearray) -> str:
     """The beginning of what an engine has sent, for a message."""
     if data[:1] in (b"\x15", b"\x16") and data[1:2] in (b"", b"\x03"):
         return "TLS, which belongs in a mesh or proxy"

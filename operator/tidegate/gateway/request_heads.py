@@ -14,7 +14,9 @@ class RequestHeads:
     """The input buffer of a connection, from which heads are read one by one."""
 
     def __init__(self) -> None:
-        self._data = b""
+        self._data = bytearray()
+        self._searched = 0
+        """So many bytes contain no end of a head."""
         self._empty_lines = 0
 
     def __len__(self) -> int:
@@ -26,16 +28,18 @@ class RequestHeads:
 
     def take(self) -> bytes:
         """Remove and return everything that is left: part of a body, or another protocol."""
-        data, self._data = self._data, b""
+        data = bytes(self._data)
+        self._remove(len(data))
         return data
 
     def next_head(self) -> RequestHead | None:
         """Remove and return the next head; None if it is not complete. Raises HeadError."""
         self._skip_empty_lines()
-        end = self._data.find(END)
+        end = self._data.find(END, self._searched)
         if end < 0:
             return None
-        raw, self._data = self._data[: end + len(END)], self._data[end + len(END) :]
+        raw = bytes(self._data[: end + len(END)])
+        self._remove(len(raw))
         self._empty_lines = 0
         return parse_request(raw)
 
@@ -45,16 +49,23 @@ class RequestHeads:
         # A single CR may be half of an empty line.
         if data and data[0] not in _TOKEN and data != b"\r":
             raise HeadError(400, "this is not plain-text HTTP/1.1; terminate TLS in a mesh or proxy in front")
-        if b"\n\n" in data:
+        if data.find(b"\n\n", self._searched) >= 0:
             raise HeadError(400, "the head contains a bare LF")
         if len(data) > MAX_HEAD_BYTES:
             raise HeadError(431, f"the head of the request is longer than {MAX_HEAD_BYTES} bytes")
+        # An end may have begun in the last bytes.
+        self._searched = max(len(data) - len(END) + 1, 0)
 
     def _skip_empty_lines(self) -> None:
         at = 0
         while self._data.startswith(_EMPTY_LINE, at) and self._empty_lines <= MAX_EMPTY_LINES:
             at += len(_EMPTY_LINE)
             self._empty_lines += 1
-        self._data = self._data[at:]
+        if at:
+            self._remove(at)
         if self._empty_lines > MAX_EMPTY_LINES:
             raise HeadError(400, f"more than {MAX_EMPTY_LINES} empty lines before a request")
+
+    def _remove(self, size: int) -> None:
+        del self._data[:size]
+        self._searched = 0

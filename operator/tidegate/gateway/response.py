@@ -14,15 +14,13 @@ from tidegate.gateway.failures import ErrorReply, Failure
 from tidegate.gateway.framing import FramingError
 from tidegate.gateway.heads import (
     CHUNKED,
-    END,
     UNTIL_CLOSE,
     HeadError,
     RequestHead,
     ResponseHead,
-    check_partial_response,
-    parse_response,
     write_response,
 )
+from tidegate.gateway.response_heads import ResponseHeads
 from tidegate.gateway.shared import Shared
 from tidegate.gateway.tunnel import Tunnel
 
@@ -88,7 +86,7 @@ class Response:
         self._dialect = dialect_of(head.path)
         self._work: Work | None = None
         self._head: ResponseHead | None = None
-        self._head_bytes = b""
+        self._input = ResponseHeads(bodiless=head.method == b"HEAD")
         self._withheld: ResponseHead | None = None
 
     def count(self, work: Work) -> None:
@@ -216,16 +214,17 @@ class Response:
     # -- inside
 
     def _head_data(self, data: bytes) -> None:
-        self._head_bytes += data
+        self._input.add(data)
         if self._withheld is not None:
             self._withheld_data(self._withheld)
             return
-        while (end := self._head_bytes.find(END)) >= 0:
-            raw, self._head_bytes = self._head_bytes[: end + len(END)], self._head_bytes[end + len(END) :]
+        while True:
             try:
-                head = parse_response(raw, bodiless=self._request.method == b"HEAD")
+                head = self._input.next_head()
             except HeadError as error:
                 self._owner.fail(Failure.UPSTREAM_INVALID, str(error))
+                return
+            if head is None:
                 return
             if head.status == 101:
                 self._switch(head)
@@ -236,10 +235,6 @@ class Response:
             if head.status != 100 and self._request.minor:
                 # 100 is the gateway's own to send. HTTP/1.0 knows no interim responses.
                 self._client.write(write_response(head, [], close=False))
-        try:
-            check_partial_response(self._head_bytes)
-        except HeadError as error:
-            self._owner.fail(Failure.UPSTREAM_INVALID, str(error))
 
     def _final_head(self, head: ResponseHead) -> None:
         # A stopped engine may answer what it aborts as if that were complete. As long as the client has none of it, it
@@ -248,18 +243,19 @@ class Response:
             self._withheld = head
             self._withheld_data(head)
         else:
-            self._begin(head)
+            self._begin(head, self._input.take())
 
     def _withheld_data(self, head: ResponseHead) -> None:
-        if len(self._head_bytes) < head.length:
+        if len(self._input) < head.length:
             return
         self._withheld = None
-        if head.status == 200 and self._dialect.is_aborted(self._request.path, self._head_bytes):
+        body = self._input.take()
+        if head.status == 200 and self._dialect.is_aborted(self._request.path, body):
             self._owner.response_truncated()
         else:
-            self._begin(head)
+            self._begin(head, body)
 
-    def _begin(self, head: ResponseHead) -> None:
+    def _begin(self, head: ResponseHead, rest: bytes) -> None:
         self._head, self.status = head, head.status
         plain = not self._request.minor
         body = self.body = body_of(head, self._dialect.stream, plain=plain)
@@ -271,7 +267,6 @@ class Response:
         close = self._owner.response_begun(until_close=until_close)
         extra = [] if head.get(b"x-request-id") else [(b"X-Request-Id", self._request_id.encode())]
         self._client.write(write_response(head, extra, close=close, plain=plain))
-        rest, self._head_bytes = self._head_bytes, b""
         if rest:
             self.upstream_data(rest)
         elif body.done:
@@ -289,7 +284,7 @@ class Response:
         self._owner.switched()
         self._client.end_by_close()
         self._client.write(write_response(head, [], close=False))
-        rest, self._head_bytes = self._head_bytes, b""
+        rest = self._input.take()
         self._client.switched()
         if rest:
             self._tunnel_data(self.tunnel, rest)
@@ -308,7 +303,7 @@ class Response:
             self._owner.response_complete()
 
     def _broken(self) -> None:
-        self._owner.upstream_broken(fresh=self.body is None and not self._head_bytes)
+        self._owner.upstream_broken(fresh=self.body is None and not self._input)
 
     def _tunnel_data(self, tunnel: Tunnel, data: bytes) -> None:
         self.last = self._now()
