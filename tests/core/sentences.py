@@ -230,6 +230,7 @@ def of_terms() -> Iterator[Row]:
         "many samples": ([(8.0, False)] * 299, 600.0, None),
         "samples beyond the declared time": ([(170.0, False)] * 3, 600.0, None),
         "cut": (cut, 600.0, None),
+        "few and cut": (cut[:4], 600.0, None),
         "decreasing": (few, 600.0, TermInForce(120.0, 0.0)),
         "capped": (few, 20.0, None),
     }

@@ -383,10 +383,48 @@ def test_budget_truncating_needs_drains_that_spent_their_budget() -> None:
     assert "BudgetTruncating" not in conditions(lost)
     assert "BudgetTruncating" not in conditions(story("v1", *OLD, drain_times=learnt(5.0)))
     spent = story("v1", *OLD, drain_times=learnt(5.0, 6.0, cut=(590.0,)))
-    assert "34 %" in conditions(spent)["BudgetTruncating"]
+    assert "1 of the latest 3 drains" in conditions(spent)["BudgetTruncating"]
     assert "spec.drain.budgetSeconds" in conditions(spent)["BudgetTruncating"]
     past = story("v1", *OLD, drain_times=learnt(*[5.0] * 2000, cut=(590.0,)))
     assert "BudgetTruncating" not in conditions(past)
+
+
+@pytest.mark.parametrize(
+    ("known", "kind"),
+    [
+        (learnt(12.0, 400.0), "GracePeriodStale"),
+        (learnt(5.0, 6.0, cut=(12.0, 12.0)), "BudgetTruncating"),
+        (learnt(*[5.0] * 200, cut=(590.0,) * 100), "BudgetTruncating"),
+    ],
+)
+def test_the_headline_of_a_healthy_service_is_that_it_serves(known: DrainTimes, kind: str) -> None:
+    s = story("v1", *OLD, drain_times=known)
+    assert kind in conditions(s)
+    assert status(plan(s)).message == "3 of 3 pods are serving, all of revision chat-v1."
+
+
+def test_a_rendering_that_the_next_revision_mends_is_no_headline() -> None:
+    s = story("v1", *OLD)
+    outdated = replace(s, deployments=(replace(s.deployments[0], rendered="another"),))
+    assert "TemplateOutdated" in conditions(outdated)
+    assert status(plan(outdated)).message == "3 of 3 pods are serving, all of revision chat-v1."
+
+
+def test_what_somebody_has_to_mend_is_the_headline_beside_what_needs_nobody() -> None:
+    s = story("v1", *OLD, drain_times=learnt(12.0, 400.0), locks_missing=("tidegate-pod-delete",))
+    assert status(plan(s)).message.startswith("Admission policies not in force: tidegate-pod-delete.")
+
+
+def test_of_few_drains_numbers_are_told_and_of_many_shares() -> None:
+    few = story("v1", *OLD, drain_times=learnt(5.0, 6.0, cut=(12.0, 12.0)))
+    assert conditions(few)["BudgetTruncating"].startswith("2 of the latest 4 drains had requests cut")
+    (drain,) = [term for term in grace_period(spec_of(), few.drain_times).terms if term.name == "drain"]
+    assert str(terms.message(drain)).startswith("4 samples, 2 of them without an end, are too few for a P99:")
+    assert "%" not in str(terms.message(drain))
+    many = story("v1", *OLD, drain_times=learnt(*[5.0] * 60, cut=(590.0,) * 40))
+    assert conditions(many)["BudgetTruncating"].startswith("40 % of the latest drains had requests cut")
+    (drain,) = [term for term in grace_period(spec_of(), many.drain_times).terms if term.name == "drain"]
+    assert str(terms.message(drain)).startswith("More than 1 % of drains last longer than")
 
 
 def test_a_measured_grace_period_is_stale_when_it_is_off_by_more_than_a_tenth() -> None:

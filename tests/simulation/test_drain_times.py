@@ -56,6 +56,7 @@ def test_a_cut_drain_raises_the_term_which_the_next_revision_carries_and_no_pod_
         assert carried(world, "app:v2") == 140
         assert world.condition("BudgetTruncating")["status"] == "True"
         assert "425 s" in world.condition("GracePeriodStale")["message"]
+        assert world.status()["message"].startswith("2 of 2 pods are serving, all of revision")
         before = {p["metadata"]["uid"] for p in world.pods()}
         world.run(DAY / 4)
         assert {p["metadata"]["uid"] for p in world.pods()} == before

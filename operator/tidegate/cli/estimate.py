@@ -115,7 +115,9 @@ def _table(found: Estimate, term: DrainTerm, terms: list[dict[str, Any]], cap: f
     if term.capped:
         yield f"It should be {math.ceil(term.target)} s; the cap of the sum, {cap:g} s, holds it down."
     if found.truncated:
-        yield "Too many of the longest drains were cut to tell a P99: give them more time, then measure again."
+        what = "Drains" if found.few else "Too many of the longest drains"
+        why = " and too few measured" if found.few else ""
+        yield f"{what} were cut{why} to tell a P99: give them more time, then measure again."
 
 
 def _covers(found: Estimate) -> str:

@@ -29,6 +29,8 @@ from .histogram import EDGES, Histogram
 
 TARGET = 0.99
 CONFIDENCE = 0.95
+ENOUGH = 100
+"""Effective samples from which a share of 1 in 100 is told as a share. With fewer, counts are told."""
 OUTGROWN = 1.5
 """Factor by which a time grows that drains have reached."""
 
@@ -98,6 +100,11 @@ class Estimate:
     """With 95 % confidence more than 1 % of drains outlast the longest that was seen: they are cut too early.
 
     Not by itself a reason to raise a budget: the ages of requests that still ran count as cut too."""
+
+    @property
+    def few(self) -> bool:
+        """Whether the samples are too few to tell people of shares."""
+        return self.n_effective < ENOUGH
 
 
 def kaplan_meier(histogram: Histogram) -> Curve:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tidegate.api.conditions import ConditionType, Reason
 from tidegate.api.resource import LLMServiceSpec
+from tidegate.core.drain_time.drain_times import DrainTimes
 from tidegate.core.drain_time.grace import drains_estimate
 from tidegate.core.drain_time.survival import TARGET
 from tidegate.core.render import engines, sidecar, validation
@@ -35,9 +36,10 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Of the last drains, the part that was cut: 0 to 1."""
+    """Of the last drains, the part that was cut: 0 to 1; and how many those are, older ones counting for less."""
 
     cut: float
+    drains: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +80,16 @@ def notices(view: View) -> Iterator[Notice]:
         yield Notice(ConditionType.DRAIN_TIMES_UNREADABLE, Reason.CONTENT_SET_ASIDE, detail=trouble)
     learnt = snapshot.drain_times
     if learnt.expired_share > 1 - TARGET and drains_estimate(snapshot.spec, learnt).truncated:
-        yield Notice(ConditionType.BUDGET_TRUNCATING, Reason.DRAINS_CUT, detail=Share(learnt.expired_share))
+        yield Notice(ConditionType.BUDGET_TRUNCATING, Reason.DRAINS_CUT, detail=_share(learnt))
     yield from _weak_hooks(view)
     if snapshot.services_without_state:
         found = Names(snapshot.services_without_state)
         yield Notice(ConditionType.SERVICE_NOT_WITHDRAWN, Reason.SELECTOR_WITHOUT_STATE, detail=found)
     yield from template_notices(snapshot.spec)
+
+
+def _share(learnt: DrainTimes) -> Share:
+    return Share(learnt.expired_share, learnt.drains.effective_n)
 
 
 def _stale_revision(view: View) -> Iterator[Notice]:

@@ -40,6 +40,14 @@ _NOT_MADE: Final = frozenset(
         BlockedReason.PREDECESSOR_TERMINATING,
     )
 )
+NO_HEADLINE: Final = frozenset(
+    (
+        ConditionType.GRACE_PERIOD_STALE,
+        ConditionType.TEMPLATE_OUTDATED,
+        ConditionType.BUDGET_TRUNCATING,
+    )
+)
+"""True beside a healthy service: what the next revision mends by itself, and what a few drains have shown."""
 _ALWAYS: Final = (ConditionType.READY, ConditionType.RECONCILING, ConditionType.STALLED)
 Verdict = tuple[Reason, str]
 
@@ -71,11 +79,14 @@ def conditions(plan: Plan) -> list[Condition]:
 
 
 def worst(found: Iterable[Condition]) -> str:
-    """Message of the worst condition: Stalled, then what is true beside the three, then what goes on."""
+    """Message of the worst condition: Stalled, then what is true beside the three, then what goes on.
+
+    A condition that is no headline leaves it to `Ready`.
+    """
     by_type = {c.type: c for c in found}
     if by_type[ConditionType.STALLED].true:
         return by_type[ConditionType.STALLED].message
-    extra = [c for c in by_type.values() if c.type not in _ALWAYS]
+    extra = [c for c in by_type.values() if c.type not in _ALWAYS and c.type not in NO_HEADLINE]
     if extra and not by_type[ConditionType.RECONCILING].true:
         return extra[0].message
     return by_type[ConditionType.READY].message

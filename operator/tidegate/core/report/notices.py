@@ -7,12 +7,13 @@ from tidegate.api.conditions import PodState, Reason
 from tidegate.api.foreign import Foreign, Method
 from tidegate.api.resource import LLMServiceSpec
 from tidegate.core.drain_time.grace import GracePeriod
+from tidegate.core.drain_time.survival import ENOUGH
 from tidegate.core.planner.notices import Container, Names, Notice, PortsBeside, Share, Text
 from tidegate.core.render.foreign import hook_seconds
 from tidegate.core.state.snapshot import Pod
 from tidegate.core.state.view import View
 
-from .phrases import listed, seconds
+from .phrases import count, listed, seconds
 
 
 def text(view: View, notice: Notice) -> str:
@@ -22,8 +23,8 @@ def text(view: View, notice: Notice) -> str:
             return of_template(view.snapshot.spec, notice)
         case Text(found):
             return found
-        case Share(cut):
-            return _truncating(view, cut)
+        case Share() as share:
+            return _truncating(view, share)
         case Names(found):
             return _environment(notice.reason, found)
         case _:
@@ -92,10 +93,14 @@ def _revision(view: View, notice: Notice) -> str:
     )
 
 
-def _truncating(view: View, cut: float) -> str:
+def _truncating(view: View, share: Share) -> str:
     """Drains are cut by their budget so often that nobody can tell how long they would last."""
+    part = f"{math.ceil(share.cut * 100)} % of the latest drains"
+    if share.drains < ENOUGH:
+        total = max(round(share.drains), 1)
+        part = f"{max(round(share.cut * total), 1)} of the latest {count(total, 'drain')}"
     return (
-        f"{math.ceil(cut * 100)} % of the latest drains had requests cut when the drain budget of "
+        f"{part} had requests cut when the drain budget of "
         f"{view.snapshot.spec.drain.budget_seconds} s was spent, so the P99 is unknown. Raise "
         "spec.drain.budgetSeconds, or set spec.drain.onExpiry: Hold to decide each time."
     )

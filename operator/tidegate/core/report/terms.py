@@ -42,6 +42,10 @@ def rests_on(term: DrainTerm) -> str:
     }[term.reason]
     if not known.n:
         return f"No samples yet: {basis}."
+    if known.truncated and known.few:
+        endless = f"{known.censored} of them without an end"
+        verb = "is" if known.n == 1 else "are"
+        return f"{count(known.n, 'sample')}, {endless}, {verb} too few for a P99: {basis}."
     if known.truncated:
         return f"More than 1 % of drains last longer than {longest}, so the P99 is unknown: {basis}."
     samples, verb = round(known.n_effective), "covers" if round(known.n_effective) == 1 else "cover"
