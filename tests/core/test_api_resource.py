@@ -22,13 +22,36 @@ def problems(spec: dict[str, Any]) -> tuple[Problem, ...]:
     return caught.value.problems
 
 
+@pytest.mark.parametrize(
+    ("said", "own", "seconds"),
+    [
+        ({}, None, 2400),
+        ({"probes": {"startup": {"budgetSeconds": 7200}}}, None, 7800),
+        ({"probes": {"startup": {"path": "/x"}}}, None, 2400),
+        ({"rollout": {"minReadySeconds": 900}}, None, 3300),
+        ({"rollout": {"progressDeadlineSeconds": 60}}, None, 60),
+        # A probe in the template takes precedence, with Kubernetes' own defaults.
+        ({"probes": {"startup": {"budgetSeconds": 7200}}}, {"failureThreshold": 60, "periodSeconds": 5}, 900),
+        ({}, {"failureThreshold": 1000, "initialDelaySeconds": 50}, 10_650),
+        ({}, {"httpGet": {"path": "/", "port": 80}}, 630),
+    ],
+)
+def test_the_deadline_follows_the_time_that_a_pod_may_take(
+    said: dict[str, Any], own: dict[str, Any] | None, seconds: int
+):
+    raw = copy.deepcopy(SPEC) | said
+    if own is not None:
+        raw["template"]["spec"]["containers"][0]["startupProbe"] = own
+    assert LLMServiceSpec.parse(raw).progress_deadline_seconds == seconds
+
+
 def test_what_is_absent_takes_the_documented_default():
     spec = LLMServiceSpec.parse(SPEC)
     assert (spec.replicas, spec.port, spec.container) == (1, "http", None)
     service, rollout, drain = spec.service, spec.rollout, spec.drain
     assert (service.create, service.name, service.port) == (True, None, 80)
     assert (rollout.max_surge, rollout.max_unavailable, rollout.min_ready_seconds) == (1, 0, 0)
-    assert (rollout.progress_deadline_seconds, rollout.revision_history_limit) == (1800, 3)
+    assert (spec.progress_deadline_seconds, rollout.revision_history_limit) == (2400, 3)
     assert (rollout.when_no_capacity, rollout.paused, rollout.restarted_at) == (WhenNoCapacity.WAIT, False, None)
     assert (drain.mode, drain.budget_seconds, drain.on_expiry) == (DrainMode.NATIVE, 1800, OnExpiry.RELEASE)
     assert (drain.propagation_seconds, drain.quiet_seconds, drain.flush_seconds) == (5, 2, 5)

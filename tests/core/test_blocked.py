@@ -66,7 +66,7 @@ STORIES = {
     B.NEW_REVISION_FAILED: story("v2", *OLD, crashing("v2-1")),
     B.PODS_REFUSED: story("v2", *OLD, deployments=[deployment("v1", 3), deployment("v2", 1, failure="exceeded quota")]),
     B.NO_SPARE_CAPACITY: story("v2", *OLD, homeless("v2-1")),
-    B.PROGRESS_DEADLINE_EXCEEDED: story("v2", *OLD, unready("v2-1", created=NOW - 1801)),
+    B.PROGRESS_DEADLINE_EXCEEDED: story("v2", *OLD, unready("v2-1", created=NOW - 2401)),
     B.PREDECESSOR_TERMINATING: story("v1", conflicts=(PREDECESSOR,)),
     B.PAUSED: story("v2", *OLD, spec={"rollout": {"paused": True}}),
     B.DRAINED_BY_OTHERS: story(

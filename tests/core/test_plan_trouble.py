@@ -163,7 +163,7 @@ def test_a_blocked_service_adopts_its_children_all_the_same():
 
 
 def test_it_looks_again_when_a_deadline_passes():
-    s = story("v2", *OLD, starting("v2-1", created=NOW - 1790))
+    s = story("v2", *OLD, starting("v2-1", created=NOW - 2390))
     assert plan(s).requeue_after == pytest.approx(10, abs=0.1)
     assert plan(replace(s, now=NOW + 11)).requeue_after is None
     near = story("v2", draining("v1-1", drain=record("v1-1", since=-599)), *OLD[1:], serving("v2-1"))

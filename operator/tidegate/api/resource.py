@@ -19,7 +19,7 @@ from tidegate.api.errors import InvalidSpec
 from tidegate.api.gateway import Engine, Gateway
 from tidegate.api.names import API_VERSION, CONTRACT_PORT, GATEWAY_PORT, KIND
 from tidegate.api.ports import IntOrString, PortRef
-from tidegate.api.probes import Probe, Probes
+from tidegate.api.probes import Probe, Probes, StartupProbe
 from tidegate.api.rules import DAY, WEEK, Model, Rule, bounded, matching, unknown_fields
 from tidegate.api.status import LLMServiceStatus
 from tidegate.api.template import PodTemplate, Verbatim, container_names, declarers
@@ -103,8 +103,9 @@ class Rollout(Model):
     maxSurge and maxUnavailable both resolve to 0, one pod may be unavailable."""
     min_ready_seconds: int = bounded(0, 0, DAY)
     """Seconds that a new pod must stay Ready before an old pod drains; absent: 0."""
-    progress_deadline_seconds: int = bounded(1800, 1, WEEK)
-    """Seconds that new pods may take to become Ready; time spent draining does not count; absent: 1800."""
+    progress_deadline_seconds: Annotated[int, Field(ge=1, le=WEEK, strict=True)] | None = None
+    """Seconds that new pods may take to become Ready; time spent draining does not count; absent: 600 more than the
+    startup probe and minReadySeconds allow, so 2400 without either."""
     when_no_capacity: WhenNoCapacity = WhenNoCapacity.WAIT
     """What happens when a surge pod is Unschedulable. Wait: the rollout waits. DrainFirst: an old pod is drained to
     make room; absent: Wait."""
@@ -129,11 +130,14 @@ class Rollout(Model):
     rules: ClassVar = (
         Rule(
             field="minReadySeconds",
-            cel="(has(self.minReadySeconds) ? self.minReadySeconds : 0) < "
-            "(has(self.progressDeadlineSeconds) ? self.progressDeadlineSeconds : 1800)",
-            message="must be less than progressDeadlineSeconds (absent: 1800), otherwise no rollout can succeed: "
-            "lower minReadySeconds or raise progressDeadlineSeconds",
-            holds=lambda rollout: rollout.min_ready_seconds < rollout.progress_deadline_seconds,
+            cel="!has(self.progressDeadlineSeconds) || (has(self.minReadySeconds) ? self.minReadySeconds : 0) < "
+            "self.progressDeadlineSeconds",
+            message="must be less than progressDeadlineSeconds, otherwise no rollout can succeed: lower "
+            "minReadySeconds, raise progressDeadlineSeconds, or leave the latter out",
+            holds=lambda rollout: (
+                rollout.progress_deadline_seconds is None
+                or rollout.min_ready_seconds < rollout.progress_deadline_seconds
+            ),
         ),
     )
 
@@ -211,6 +215,10 @@ def _free_port(field: str, default: int, read: Callable[[Gateway], int]) -> Rule
     )
 
 
+DEADLINE_MARGIN = 600
+"""Seconds above the time that a container may take to start: for scheduling, pulling the image and mounting volumes."""
+
+
 class LLMServiceSpec(Model):
     """Desired state of the service."""
 
@@ -264,6 +272,20 @@ class LLMServiceSpec(Model):
         _free_port("listenPort", GATEWAY_PORT, lambda gateway: gateway.listen_port),
         _free_port("adminPort", CONTRACT_PORT, lambda gateway: gateway.admin_port),
         Rule(
+            field="rollout.progressDeadlineSeconds",
+            cel="!has(self.rollout) || !has(self.rollout.progressDeadlineSeconds) || !has(self.probes) || "
+            "!has(self.probes.startup) || !has(self.probes.startup.budgetSeconds) || "
+            "self.rollout.progressDeadlineSeconds >= self.probes.startup.budgetSeconds",
+            message="must be at least probes.startup.budgetSeconds, otherwise a rollout is Stalled while its pods "
+            "still start as they may: raise or leave out progressDeadlineSeconds, or lower the budget",
+            holds=lambda spec: (
+                spec.rollout.progress_deadline_seconds is None
+                or spec.probes.startup is None
+                or "budget_seconds" not in spec.probes.startup.model_fields_set
+                or spec.rollout.progress_deadline_seconds >= spec.probes.startup.budget_seconds
+            ),
+        ),
+        Rule(
             field="probes.readiness.port",
             cel="self.drain.mode != 'Gateway' || !has(self.probes) || !has(self.probes.readiness) || "
             "!has(self.probes.readiness.port)",
@@ -272,6 +294,25 @@ class LLMServiceSpec(Model):
             holds=lambda spec: spec.drain.mode is not DrainMode.GATEWAY or _port_of(spec.probes.readiness) is None,
         ),
     )
+
+    @property
+    def startup_seconds(self) -> int:
+        """Seconds that the serving container may take to start, by its startup probe."""
+        serving = _candidates(self)[0]
+        own = next(c for c in self.template["spec"]["containers"] if c["name"] == serving).get("startupProbe")
+        if not own:
+            return (self.probes.startup or StartupProbe()).budget_seconds
+        # The defaults are those of Kubernetes.
+        failures, period = own.get("failureThreshold") or 3, own.get("periodSeconds") or 10
+        return int((own.get("initialDelaySeconds") or 0) + failures * period)
+
+    @property
+    def progress_deadline_seconds(self) -> int:
+        """Seconds that a new pod may take to become Ready, as declared, or else as follows from what it may take."""
+        declared = self.rollout.progress_deadline_seconds
+        if declared is not None:
+            return declared
+        return self.startup_seconds + self.rollout.min_ready_seconds + DEADLINE_MARGIN
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> LLMServiceSpec:

@@ -48,8 +48,7 @@ def wakes(view: View) -> Iterator[float]:
 
 
 def _deadlines(view: View) -> Iterator[tuple[Pod, float]]:
-    rollout = view.snapshot.spec.rollout
-    limit = rollout.progress_deadline_seconds
+    rollout, limit = view.snapshot.spec.rollout, view.snapshot.spec.progress_deadline_seconds
     unproven = _unproven(view)
     for pod in view.target_pods:
         if pod.state != PodState.SERVING or pod.uid in view.available_uids:

@@ -174,7 +174,7 @@ def _not_coming_up(view: View, blocked: Blocked) -> str:
 def _late(view: View, pod: Pod, detail: Cause) -> str:
     """What is wrong with an overdue pod, and where to look."""
     rollout = view.snapshot.spec.rollout
-    limit = f"within {rollout.progress_deadline_seconds} s (spec.rollout.progressDeadlineSeconds)"
+    limit = f"within {view.snapshot.spec.progress_deadline_seconds} s (spec.rollout.progressDeadlineSeconds)"
     if pod.unschedulable:
         return f"was not scheduled {limit}: {pod.unschedulable}"
     if detail.failure is not None:
