@@ -1,17 +1,22 @@
 """Whatever arrives in small pieces costs as much as in large ones: each byte is searched and copied once."""
 
 import asyncio
+import random
 import re
 from typing import Any
 
 import pytest
 
-from gateway.rig import Engine, Peer, engine, front
+from gateway.rig import Engine, Peer, echo, engine, front
 from tidegate.gateway import bodies, heads, request_heads
 from tidegate.gateway.bodies import MAX_HELD_BYTES, Events
+from tidegate.gateway.connection import SMALL_READ_BYTES, ClientConnection
+from tidegate.gateway.framing import Chunks, FramingError
 from tidegate.gateway.heads import CHUNKED, UNTIL_CLOSE
 from tidegate.gateway.request_heads import RequestHeads
 from tidegate.gateway.sse import CHAT_STREAM
+from tidegate.gateway.upstream import READ_BYTES
+from tidegate.gateway.upstream_request import UpstreamRequest
 
 PIECE = 50
 
@@ -106,3 +111,110 @@ async def test_of_a_response_s_head_only_what_is_new_is_searched(monkeypatch: py
         # In pieces, and as a whole when it is parsed.
         assert 2 * len(head) < searches.bytes < 4 * len(head)
         client.close()
+
+
+async def test_of_an_upload_in_tiny_chunks_each_read_is_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[int] = []
+    writes: list[int] = []
+    updated, written = ClientConnection.buffer_updated, UpstreamRequest._write
+
+    def counted_update(self: ClientConnection, nbytes: int) -> None:
+        reads.append(nbytes)
+        updated(self, nbytes)
+
+    def counted_write(self: UpstreamRequest, data: bytes) -> None:
+        writes.append(len(data))
+        written(self, data)
+
+    monkeypatch.setattr(ClientConnection, "buffer_updated", counted_update)
+    monkeypatch.setattr(UpstreamRequest, "_write", counted_write)
+    async with engine(echo) as own, front(own.port) as gate:
+        client = await gate.client()
+        sent = random.Random(1).randbytes(50_000)
+        await client.send(b"POST /v1/x HTTP/1.1\r\nHost: e\r\nTransfer-Encoding: chunked\r\n\r\n")
+        await gate.until(lambda: own.peers)
+        reads.clear()
+        await client.send(b"".join(b"1\r\n%c\r\n" % byte for byte in sent) + b"0\r\n\r\n")
+        await gate.until(lambda: own.heard)
+        assert own.heard[0].body == sent
+        assert sum(reads) == 6 * len(sent) + 5
+        assert len(writes) <= len(reads)
+        # Parsing keeps the loop from everybody else: after the first read it goes on in small steps.
+        assert max(reads[1:]) <= SMALL_READ_BYTES
+        client.close()
+
+
+@pytest.mark.sockets
+async def test_between_two_reads_of_tiny_chunks_everybody_else_has_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = 0
+    reads: list[int] = []
+    updated = ClientConnection.buffer_updated
+
+    def counted(self: ClientConnection, nbytes: int) -> None:
+        reads.append(turns)
+        updated(self, nbytes)
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(ClientConnection, "buffer_updated", counted)
+    async with engine(echo) as own, front(own.port) as gate:
+        client = await gate.client()
+        await client.send(b"POST /v1/x HTTP/1.1\r\nHost: e\r\nTransfer-Encoding: chunked\r\n\r\n")
+        counting = asyncio.create_task(count_turns())
+        await client.send(b"1\r\nx\r\n" * 50_000 + b"0\r\n\r\n")
+        await gate.until(lambda: own.heard)
+        assert own.heard[0].body == b"x" * 50_000
+        # No two reads in one turn of the loop.
+        assert len(reads) == len(set(reads)) > 50
+        counting.cancel()
+        client.close()
+
+
+async def test_large_chunks_are_read_in_large_steps_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    views: list[int] = []
+    buffer = ClientConnection.get_buffer
+
+    def counted(self: ClientConnection, hint: int) -> memoryview:
+        views.append(len(buffer(self, hint)))
+        return buffer(self, hint)
+
+    monkeypatch.setattr(ClientConnection, "get_buffer", counted)
+    async with engine(echo) as own, front(own.port) as gate:
+        client = await gate.client()
+        await client.send(b"POST /v1/x HTTP/1.1\r\nHost: e\r\nTransfer-Encoding: chunked\r\n\r\n")
+        await client.send(b"1\r\nx\r\n" * 20_000)
+        await gate.until(lambda: views and views[-1] == SMALL_READ_BYTES)
+        await client.send(b"8000\r\n" + bytes(0x8000) + b"\r\n0\r\n\r\n")
+        await gate.until(lambda: own.heard)
+        assert len(own.heard[0].body) == 20_000 + 0x8000
+        assert views[-1] == READ_BYTES
+        client.close()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_chunks_are_followed_alike_in_whatever_pieces(seed: int) -> None:
+    rng = random.Random(seed)
+    parts = [rng.randbytes(rng.choice([1, 1, 2, 15, 16, 300])) for _ in range(200)]
+    body = b"".join(
+        b"%x%b\r\n%b\r\n" % (len(part), rng.choice([b"", b"", b";a=b"]), part) if part else b"" for part in parts
+    )
+    body += b"0\r\nX: y\r\n\r\nnext"
+    chunks, at, out = Chunks(), 0, b""
+    while not chunks.done:
+        piece = body[at : at + rng.choice([1, 2, 7, 100, 5000])]
+        at += len(piece)
+        out += b"".join(piece[start:end] for start, end in chunks.feed(piece))
+    assert out == b"".join(parts)
+    assert body[at - chunks.excess :] == b"next"
+
+
+@pytest.mark.parametrize(
+    "wrong", [b"1\r\nxy\r\n", b"1\r\nx\n\r\n", b"1\nx\r\n", b"g\r\n", b"-1\r\nx\r\n", b"1\r\n\r\n\r\n"]
+)
+def test_a_wrong_chunk_among_tiny_ones_is_refused(wrong: bytes) -> None:
+    with pytest.raises(FramingError):
+        Chunks().feed(b"1\r\nx\r\n" * 100 + wrong + b"1\r\nx\r\n" * 100)

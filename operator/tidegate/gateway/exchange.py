@@ -90,9 +90,11 @@ class Exchange:
         self._timers.touch()
         self._upstream.data(data)
 
-    def request_end(self) -> None:
-        """The request's body is complete."""
-        self._upstream.end()
+    def request_end(self, data: bytes) -> None:
+        """The request's body is complete with `data`, which may be empty."""
+        if data:
+            self._timers.touch()
+        self._upstream.end(data)
 
     # -- what the client's connection reports
 

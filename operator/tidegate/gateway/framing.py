@@ -75,7 +75,10 @@ class Chunks:
                     self.excess = size - at
                     break
             else:
-                at = self._begin(data, at)
+                if not self._line:
+                    at = _whole_chunks(data, at, spans)
+                if at < size:
+                    at = self._begin(data, at)
         return spans
 
     def _begin(self, data: bytes, at: int) -> int:
@@ -114,6 +117,19 @@ class Chunks:
         elif not line.endswith(b"\r\n") or not _TRAILER.fullmatch(line[:-2]):
             raise FramingError("a line of the trailer is not of the form NAME: VALUE")
         return end + 1
+
+
+def _whole_chunks(data: bytes, at: int, spans: list[tuple[int, int]]) -> int:
+    """Add the payloads of the whole chunks that begin at `at`, and return where they end; a read may have thousands."""
+    size_at, add = _SIZE.match, spans.append
+    while (match := size_at(data, at)) is not None:
+        start = match.end()
+        end = start + int(match[1], 16)
+        if start == end or data[end : end + 2] != b"\r\n":
+            break
+        add((start, end))
+        at = end + 2
+    return at
 
 
 def _could_be_size(line: bytes) -> bool:

@@ -18,6 +18,7 @@ class Reading:
         self._on_reset = on_reset
         self._reasons: set[str] = set()
         self._over = False
+        self._turn: asyncio.Handle | None = None
         self._look: asyncio.TimerHandle | None = None
 
     @property
@@ -30,7 +31,8 @@ class Reading:
         before = self.held
         self._reasons.add(reason)
         if not before and self._usable():
-            self._transport.pause_reading()
+            if self._turn is None:
+                self._transport.pause_reading()
             self._look_later()
 
     def release(self, *reasons: str) -> None:
@@ -39,8 +41,14 @@ class Reading:
         self._reasons.difference_update(reasons)
         if before and not self.held:
             self._stop_looking()
-            if self._usable():
+            if self._usable() and self._turn is None:
                 self._transport.resume_reading()
+
+    def take_turns(self) -> None:
+        """Let everybody else have a turn of the loop before the next read; uvloop reads on while there is more."""
+        if self._turn is None and not self.held and self._usable():
+            self._transport.pause_reading()
+            self._turn = asyncio.get_running_loop().call_soon(self._next_turn)
 
     def end(self) -> None:
         """The client's FIN has arrived, which asyncio would report again on resuming, or the connection is lost."""
@@ -48,6 +56,11 @@ class Reading:
         self._stop_looking()
 
     # -- inside
+
+    def _next_turn(self) -> None:
+        self._turn = None
+        if not self.held and self._usable():
+            self._transport.resume_reading()
 
     def _usable(self) -> bool:
         return not self._over and not self._transport.is_closing()

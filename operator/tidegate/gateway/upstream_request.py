@@ -72,11 +72,13 @@ class UpstreamRequest:
             data = chunk(data)
         self._write(data)
 
-    def end(self) -> None:
-        """The request's body is complete."""
+    def end(self, data: bytes) -> None:
+        """The request's body is complete with `data`, which may be empty."""
         self.done = True
         if self._head.length == CHUNKED:
-            self._write(LAST_CHUNK)
+            data = chunk(data) + LAST_CHUNK if data else LAST_CHUNK
+        if data:
+            self._write(data)
 
     def retry(self) -> bool:
         """Resend it if the engine closed an idle connection just as it was reused; else return False."""
