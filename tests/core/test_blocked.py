@@ -36,7 +36,7 @@ from tidegate.core.report import blocked as words
 from tidegate.core.report import conflicts
 from tidegate.core.report.conditions import STALLING, conditions
 from tidegate.core.state import times
-from tidegate.core.state.snapshot import Conflict, Snapshot, Trouble
+from tidegate.core.state.snapshot import Conflict, Snapshot, Trouble, Unhooked
 
 OLD = several("v1", 3)
 NEW = serving("v2-1")
@@ -167,6 +167,7 @@ CONDITIONS = {
     R.READINESS_BY_PORT: own_endpoint("GET"),
     R.PRE_STOP_SLEEPS: own_endpoint("POST"),
     R.PRE_STOP_ALTERED: story("v1", *OLD[:2], serving("v1-3", hooked=False)),
+    R.CONTAINER_WITHOUT_PRE_STOP: story("v1", *several("v1", 3, unhooked=(Unhooked("istio-proxy", 5.0),))),
     R.SELECTOR_WITHOUT_STATE: whole(services_without_state=("front",)),
     R.PORTS_BESIDE_GATEWAY: behind_gateway(VLLM, BESIDE),
     R.FLAGS_MISSING: behind_gateway(VLLM),
@@ -247,7 +248,7 @@ def test_a_condition_is_there_once_whatever_there_is_to_say():
     spec = {
         "drain": {"native": {"port": "admin", "foreign": {"method": "POST", "path": "/x", "answersWhenOver": True}}}
     }
-    both = story("v1", *OLD[:2], serving("v1-3", hooked=False), spec=spec)
+    both = story("v1", *OLD[:2], serving("v1-3", hooked=False, unhooked=(Unhooked("istio-proxy"),)), spec=spec)
     found = [c.type for c in conditions(plan(both))]
     assert len(found) == len(set(found))
     assert reasons(plan(both), ConditionType.IN_POD_LOCK_PARTIAL) == {Reason.PRE_STOP_ALTERED}

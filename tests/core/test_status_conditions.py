@@ -29,7 +29,7 @@ from tidegate.core.planner.plan import plan
 from tidegate.core.report import invalid
 from tidegate.core.report.status import status
 from tidegate.core.state import times
-from tidegate.core.state.snapshot import Conflict, ContainerStatus, Snapshot, Trouble
+from tidegate.core.state.snapshot import Conflict, ContainerStatus, Snapshot, Trouble, Unhooked
 
 OLD = several("v1", 3)
 LOST = {
@@ -291,6 +291,45 @@ def test_pods_whose_hook_was_taken_are_named_with_what_that_means():
     assert text.startswith("Pod v1-3 lacks the preStop hook that Tidegate rendered")
     assert "its requests are cut" in text and "then set spec.rollout.restartedAt" in text
     assert message(story("v1", *pods)) == text
+
+
+@pytest.mark.parametrize(
+    ("container", "remedy"),
+    [
+        ("istio-proxy", 'sidecar.istio.io/nativeSidecar: "true"'),
+        ("istio-proxy", 'EXIT_ON_ZERO_ACTIVE_CONNECTIONS: "true" in proxyMetadata of proxy.istio.io/config'),
+        ("linkerd-proxy", 'config.beta.linkerd.io/proxy-enable-native-sidecar: "true"'),
+        ("linkerd-proxy", "config.alpha.linkerd.io/proxy-wait-before-exit-seconds"),
+        ("vault-agent", "make it a native sidecar"),
+    ],
+)
+def test_a_container_without_a_hook_is_named_with_the_setting_that_helps(container: str, remedy: str):
+    pods = [*OLD[:2], serving("v1-3", unhooked=(Unhooked(container),))]
+    verdict_, reason, text = conditions(story("v1", *pods))["InPodLockPartial"]
+    assert (verdict_, reason) == ("True", "ContainerWithoutPreStop")
+    assert text.startswith(f"Container {container} of pod v1-3 has no preStop hook")
+    assert remedy in text
+    assert message(story("v1", *pods)) == text
+
+
+def test_of_several_such_containers_the_one_that_carries_requests_is_told_first():
+    pods = several("v1", 3, unhooked=(Unhooked("a-logger"), Unhooked("istio-proxy"), Unhooked("vault-agent")))
+    text = conditions(story("v1", *pods))["InPodLockPartial"][2]
+    assert text.startswith(
+        "Containers istio-proxy, a-logger and vault-agent of pods v1-1, v1-2 and v1-3 have no preStop"
+    )
+
+
+@pytest.mark.parametrize(("lasts", "partial"), [(5.0, True), (124.0, True), (125.0, False), (float("inf"), False)])
+def test_a_container_that_serves_for_a_whole_drain_after_sigterm_needs_no_hook(lasts: float, partial: bool):
+    """Of the grace period of 140 s, teardown and safety take 15 s."""
+    pods = several("v1", 3, unhooked=(Unhooked("istio-proxy", lasts),))
+    assert ("InPodLockPartial" in conditions(story("v1", *pods))) is partial
+
+
+def test_a_pod_that_is_going_is_not_told_of_any_more():
+    pod = going(serving("v1-4", unhooked=(Unhooked("istio-proxy"),)))
+    assert "InPodLockPartial" not in conditions(story("v1", *OLD, pod))
 
 
 def test_a_rollout_whose_pods_nobody_knows_where_to_ask_says_so():

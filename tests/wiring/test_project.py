@@ -194,6 +194,64 @@ def test_a_hook_in_another_container_does_not_hold_the_serving_one():
     assert project.pod(pod).hooked, "which one serves is not known, so nothing is claimed"
 
 
+def proxied(**container: Any) -> dict[str, Any]:
+    """As the API server shows a pod to which a mesh has added its proxy."""
+    pod = raw()
+    sidecar, serving = pod["spec"]["containers"]
+    hook = {"preStop": {"httpGet": {"path": names.PRESTOP_PATH, "port": 9901}}}
+    added = {"name": "istio-proxy", "image": "p", **container}
+    pod["spec"]["containers"] = [sidecar | {"lifecycle": hook}, serving, added]
+    return pod
+
+
+def unhooked(pod: dict[str, Any]) -> list[tuple[str, float]]:
+    """As it comes out of the store."""
+    return [(c.name, c.lasts) for c in project.pod(project.trim(PODS, pod)).unhooked]
+
+
+def env(name: str, value: Any) -> dict[str, Any]:
+    return {"env": [{"name": "A", "valueFrom": {}}, {"name": name, "value": value}]}
+
+
+@pytest.mark.parametrize(
+    ("container", "lasts"),
+    [
+        ({}, 0.0),
+        ({"lifecycle": None, "env": None}, 0.0),
+        ({"lifecycle": {"postStart": {"exec": {"command": ["wait"]}}}}, 0.0),
+        (env("EXIT_ON_ZERO_ACTIVE_CONNECTIONS", "true"), float("inf")),
+        (env("EXIT_ON_ZERO_ACTIVE_CONNECTIONS", "false"), 0.0),
+        (env("PROXY_CONFIG", '{"terminationDrainDuration":"300s"}'), 300.0),
+        (env("PROXY_CONFIG", '{"terminationDrainDuration":"1.5s"}'), 1.5),
+        (env("PROXY_CONFIG", '{"terminationDrainDuration":5}'), 0.0),
+        (env("PROXY_CONFIG", '["300s"]'), 0.0),
+        (env("PROXY_CONFIG", "not JSON"), 0.0),
+    ],
+)
+def test_a_container_that_was_added_without_a_hook_is_known_with_how_long_it_goes_on(container: Any, lasts: float):
+    assert unhooked(proxied(**container)) == [("istio-proxy", lasts)]
+
+
+def test_containers_with_a_hook_of_any_kind_and_native_sidecars_need_none():
+    kinds = [
+        {"exec": {"command": ["sleep", "9"]}},
+        {"sleep": {"seconds": 9}},
+        {"httpGet": {"path": "/quit", "port": 1}},
+    ]
+    assert [unhooked(proxied(lifecycle={"preStop": kind})) for kind in kinds] == [[], [], []]
+    native = proxied()
+    native["spec"]["initContainers"] = [native["spec"]["containers"].pop() | {"restartPolicy": "Always"}]
+    assert unhooked(native) == []
+
+
+def test_the_serving_container_is_judged_by_its_own_hook_alone():
+    pod = proxied(lifecycle={"preStop": {"sleep": {"seconds": 60}}})
+    del pod["spec"]["containers"][1]["lifecycle"]
+    assert (unhooked(pod), project.pod(project.trim(PODS, pod)).hooked) == ([], False)
+    del pod["metadata"]["annotations"][names.CONTAINER]
+    assert unhooked(pod) == [], "which one serves is not known, so nothing is claimed"
+
+
 def deployment(**meta: Any) -> dict[str, Any]:
     annotations = {names.SOURCE: "{}", names.RELEASED: "a,b", names.RENDERED: "d"}
     owner = [{"uid": "helm"}, {"uid": "me", "controller": True}]

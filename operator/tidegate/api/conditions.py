@@ -58,6 +58,7 @@ class Reason(StrEnum):
     READINESS_BY_PORT = "ReadinessByPort"
     PRE_STOP_SLEEPS = "PreStopSleeps"
     PRE_STOP_ALTERED = "PreStopAltered"
+    CONTAINER_WITHOUT_PRE_STOP = "ContainerWithoutPreStop"
     SELECTOR_WITHOUT_STATE = "SelectorWithoutState"
     PORTS_BESIDE_GATEWAY = "PortsBesideGateway"
     FLAGS_MISSING = "FlagsMissing"

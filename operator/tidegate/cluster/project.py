@@ -9,6 +9,7 @@ from tidegate.api.conditions import DrainReason, Outcome
 from tidegate.core.state import times
 from tidegate.core.state.snapshot import ContainerStatus, Deployment, DrainRecord, OutcomeRecord, Pod, ReplicaSet
 
+from . import hooks
 from .port import PODS, Kind
 
 Raw = Mapping[str, Any]
@@ -45,8 +46,10 @@ def pod(raw: Raw) -> Pod:
         outcome=_outcome(annotations.get(names.OUTCOME)),
         release=annotations.get(names.RELEASE, "").strip(),
         version=meta.get("resourceVersion", ""),
-        contract_port=_hook_port(spec.get("containers") or []),
-        hooked=_hook_port([c for c in spec.get("containers") or [] if serving in ("", c.get("name"))]) is not None,
+        contract_port=hooks.port(spec.get("containers") or []),
+        hooked=hooks.port(c for c in spec.get("containers") or [] if serving in ("", c.get("name"))) is not None,
+        # Which one serves is not known without the annotation, so nothing is claimed.
+        unhooked=hooks.unhooked(spec.get("containers") or [], serving) if serving else (),
     )
 
 
@@ -87,15 +90,6 @@ def _run(raw: Raw) -> str:
         return ""
     runtime_id = str(raw.get("containerID") or "").rpartition("/")[2][:64]
     return f"{raw.get('restartCount', 0)}/{running.get('startedAt') or ''}/{runtime_id}"
-
-
-def _hook_port(containers: list[Raw]) -> int | None:
-    """The port of the preStop hook that the operator rendered, in the first of these containers that has the hook."""
-    for container in containers:
-        hook = ((container.get("lifecycle") or {}).get("preStop") or {}).get("httpGet") or {}
-        if hook.get("path") == names.PRESTOP_PATH and isinstance(hook.get("port"), int):
-            return int(hook["port"])
-    return None
 
 
 def _json(text: object) -> dict[str, Any]:
@@ -245,10 +239,7 @@ def trim(kind: Kind, raw: dict[str, Any]) -> dict[str, Any]:
         *("deletionTimestamp", "deletionGracePeriodSeconds"),
     )
     annotations = {k: v for k, v in (meta.get("annotations") or {}).items() if k.startswith(names.GROUP)}
-    containers = [
-        {"name": c["name"], "lifecycle": {"preStop": (c.get("lifecycle") or {}).get("preStop")}}
-        for c in spec.get("containers") or []
-    ]
+    containers = [hooks.trimmed(c) for c in spec.get("containers") or []]
     condition_fields = ("type", "status", "reason", "lastTransitionTime", "message")
     return {
         "apiVersion": raw.get("apiVersion", "v1"),

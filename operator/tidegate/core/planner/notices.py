@@ -108,12 +108,34 @@ def _weak_hooks(view: View) -> Iterator[Notice]:
     # A condition has one reason: what somebody else did to pods weighs more than what the endpoint cannot do.
     if altered:
         yield Notice(ConditionType.IN_POD_LOCK_PARTIAL, Reason.PRE_STOP_ALTERED, altered)
+    elif injected := _unhooked(view):
+        yield injected
     elif endpoint is not None and not endpoint.serves_as_hook:
         yield Notice(ConditionType.IN_POD_LOCK_PARTIAL, Reason.PRE_STOP_SLEEPS)
     container = validation.serving_container(spec)
     if container is not None and validation.readiness_ignores_drains(spec, container):
         reason = Reason.OWN_READINESS_PROBE if endpoint is None else Reason.READINESS_BY_PORT
         yield Notice(ConditionType.READINESS_NOT_DRAIN_AWARE, reason, detail=Container(container["name"]))
+
+
+def _unhooked(view: View) -> Notice | None:
+    """Containers that others added, and that end while requests still run when somebody else deletes the pod."""
+    after = view.snapshot.spec.drain.grace
+    graces = {
+        d.revision: d.grace_seconds - after.teardown_seconds - after.safety_seconds for d in view.snapshot.deployments
+    }
+    found: dict[str, None] = {}
+    pods = []
+    for pod in by_age(view.alive):
+        short = [c.name for c in pod.unhooked if c.lasts < graces.get(pod.revision, 0)]
+        if short:
+            pods.append(pod)
+            found |= dict.fromkeys(short)
+    if not found:
+        return None
+    return Notice(
+        ConditionType.IN_POD_LOCK_PARTIAL, Reason.CONTAINER_WITHOUT_PRE_STOP, tuple(pods), Names(tuple(found))
+    )
 
 
 def template_notices(spec: LLMServiceSpec) -> Iterator[Notice]:

@@ -1,6 +1,7 @@
 """What people should know although nothing waits for it, in words: one sentence for each notice of a plan."""
 
 import math
+from typing import Final
 
 from tidegate.api import names
 from tidegate.api.conditions import PodState, Reason
@@ -13,6 +14,7 @@ from tidegate.core.render.foreign import hook_seconds
 from tidegate.core.state.snapshot import Pod
 from tidegate.core.state.view import View
 
+from . import phrases
 from .phrases import count, listed, seconds
 
 
@@ -25,6 +27,8 @@ def text(view: View, notice: Notice) -> str:
             return found
         case Share() as share:
             return _truncating(view, share)
+        case Names(found) if notice.reason is Reason.CONTAINER_WITHOUT_PRE_STOP:
+            return _unhooked(found, notice.pods)
         case Names(found):
             return _environment(notice.reason, found)
         case _:
@@ -114,6 +118,30 @@ def _altered(pods: tuple[Pod, ...]) -> str:
         "hook that Tidegate rendered, as when a mutating webhook removes it. Tidegate still drains such a pod, but "
         "when somebody else deletes it, its requests are cut. Exempt the pods from the webhook, then set "
         "spec.rollout.restartedAt."
+    )
+
+
+_OTHER_INJECTOR: Final = (
+    "Let its injector add a hook that sleeps as long as a drain, or make it a native sidecar (an init container with "
+    "restartPolicy: Always), or exempt the pods."
+)
+_MESHES: Final = {
+    "istio-proxy": (
+        f'Annotate the template with {names.ISTIO_NATIVE}: "true", or set EXIT_ON_ZERO_ACTIVE_CONNECTIONS: "true" in '
+        f"proxyMetadata of {names.ISTIO_CONFIG}."
+    ),
+    "linkerd-proxy": f'Annotate the template with {names.LINKERD_NATIVE}: "true", or set {names.LINKERD_WAIT}.',
+}
+"""By the container's name, the setting with which its mesh lets it outlast the requests."""
+
+
+def _unhooked(containers: tuple[str, ...], pods: tuple[Pod, ...]) -> str:
+    """Of containers that somebody added to the pods; a mesh's proxy, through which the requests go, is named first."""
+    first, *others = sorted(containers, key=lambda name: (name not in _MESHES, name))
+    noun, verb, ends = ("Containers", "have", "they end") if others else ("Container", "has", "it ends")
+    return (
+        f"{noun} {listed([first, *others])} of {phrases.pods([pod.name for pod in pods])} {verb} no preStop hook, so "
+        f"when somebody else deletes such a pod, {ends} while requests still run. {_MESHES.get(first, _OTHER_INJECTOR)}"
     )
 
 

@@ -68,6 +68,15 @@ class ContainerStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class Unhooked:
+    """A container without a preStop hook: it gets SIGTERM at once when its pod is deleted."""
+
+    name: str
+    lasts: float = 0.0
+    """Seconds for which it serves after that, as far as it is known; infinite: until no connection is open."""
+
+
+@dataclass(frozen=True, slots=True)
 class Pod:
     """A pod of one of the service's revisions."""
 
@@ -106,6 +115,9 @@ class Pod:
     """The drain endpoint of a pod that does not speak the contract."""
     hooked: bool = True
     """Whether its serving container has the preStop hook that the operator rendered."""
+    unhooked: tuple[Unhooked, ...] = ()
+    """Its other containers that have no preStop hook, though each was rendered with one: added on the way into the
+    cluster, as a mesh's proxy is."""
 
     @property
     def askable(self) -> bool:
