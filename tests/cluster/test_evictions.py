@@ -1,6 +1,7 @@
 """Evictions, as `kubectl drain` of a node makes them, on a real cluster: an evicted pod ends its streams in place."""
 
 import httpx
+import pytest
 
 from cluster.harness.kube import PODS, REPLICASETS, eventually
 from cluster.harness.load import Load, lasting
@@ -89,3 +90,42 @@ def test_with_disruption_mode_hold_no_eviction_is_admitted(
     evict_allowed(namespace, pod)
     service.wait_settled()
     assert {rs["metadata"]["uid"] for rs in namespace.kube.items(REPLICASETS.format(namespace.name))} == before
+
+
+@pytest.mark.alone
+def test_a_drain_of_their_node_ends_while_pods_crash_and_is_refused_once_they_can_work(
+    operator: Operator, namespace: Namespace
+) -> None:
+    """Crash-looping pods are Running and NotReady: with Kubernetes' default policy too few are healthy to evict any."""
+    # The budget wants two of three to stay.
+    service = Service(namespace, replicas=3, env={"MISBEHAVE": "crash-at-start"}).apply()
+    kube = namespace.kube
+
+    def crashing() -> bool:
+        states = [status.get("state") or {} for pod in service.pods() for status in pod["status"]["containerStatuses"]]
+        return len(states) == 3 and all(
+            (state.get("waiting") or {}).get("reason") == "CrashLoopBackOff" for state in states
+        )
+
+    eventually("all pods crash", crashing)
+    node = service.pods()[0]["spec"]["nodeName"]
+    there = {pod["metadata"]["uid"] for pod in service.pods() if pod["spec"]["nodeName"] == node}
+    try:
+        selected = f"--pod-selector={service.labels}"
+        said = kube.must("drain", node, selected, "--delete-emptydir-data", "--timeout=120s")
+        assert said.count("evicted") >= len(there)
+        assert not there & {
+            pod["metadata"]["uid"] for pod in service.pods() if "deletionTimestamp" not in pod["metadata"]
+        }
+    finally:
+        kube.must("uncordon", node)
+    service.apply(env={})
+    service.wait_settled()
+    eventually("the budget protects them again", lambda: policy(namespace, service.name) == "IfHealthyBudget")
+    evict_allowed(namespace, service.pods()[0]["metadata"]["name"])
+
+
+def policy(namespace: Namespace, name: str) -> str:
+    budget = namespace.kube.get(f"/apis/policy/v1/namespaces/{namespace.name}/poddisruptionbudgets/{name}")
+    assert budget is not None
+    return str(budget["spec"].get("unhealthyPodEvictionPolicy"))

@@ -115,6 +115,23 @@ async def _(k8s: Kubernetes) -> None:
     assert await _gone_or_going(k8s, pod)
 
 
+@ROWS.row("with AlwaysAllow what is not Ready may be evicted although too few are healthy, and nothing else", BUDGET)
+async def _(k8s: Kubernetes) -> None:
+    made = await make_revision(k8s, 3, replicas=3)
+    await make_budget(made)
+    ready, sick, _ = await _pods(made)
+    for pod in await made.pods():
+        if pod["metadata"]["name"] != ready["metadata"]["name"]:
+            await pretend(k8s, pod, ready=False)
+    await _counted(made, 1, 0)
+    await refused(k8s.evict(sick["metadata"]["name"]), Unavailable)
+    await k8s.merge(PDBS, made.owner.name, {"spec": {"unhealthyPodEvictionPolicy": "AlwaysAllow"}})
+    await _counted(made, 1, 0)
+    await k8s.evict(sick["metadata"]["name"])
+    assert await _gone_or_going(k8s, sick)
+    await refused(k8s.evict(ready["metadata"]["name"]), Unavailable)
+
+
 @ROWS.row("a budget that was never counted admits no eviction of a running pod", BUDGET)
 async def _(k8s: Kubernetes) -> None:
     made = await make_revision(k8s, 1)

@@ -204,6 +204,8 @@ def applied(s: Snapshot, action: a.Action) -> Snapshot:
             return pod(action.uid, state=PodState.SERVING, drain=None)
         case a.MarkDrained():
             return pod(action.uid, state=PodState.DRAINED, outcome=action.outcome)
+        case a.ApplyChild(kind="PodDisruptionBudget"):
+            return replace(s, live_budget=action.body)
         case a.DeletePod():
             return pod(action.uid, terminating=True, ready_since=None)
         case a.DeleteDeployment():

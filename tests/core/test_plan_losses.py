@@ -22,6 +22,7 @@ from core.stories import (
     unready,
 )
 from tidegate.core.planner import revision
+from tidegate.core.planner.actions import ApplyChild
 from tidegate.core.planner.plan import plan
 from tidegate.core.state.snapshot import Trouble
 
@@ -127,3 +128,39 @@ def test_an_old_source_that_cannot_be_read_stands_in_nobody_s_way():
     assert revision.spec_of('{"port": 5}') is None and revision.spec_of("{") is None
     read = revision.spec_of(revision.source(raw_spec("v1")))
     assert read is not None and read.port == "http"
+
+
+HOLD = {"disruption": {"mode": "Hold"}}
+
+
+@pytest.mark.parametrize(
+    ("pods", "spec", "allowed"),
+    [
+        pytest.param([crashing("v1-1"), crashing("v1-2"), crashing("v1-3")], {}, True, id="all crash"),
+        pytest.param([crashing("v1-1"), crashing("v1-2"), serving("v1-3")], {}, True, id="too few are healthy"),
+        pytest.param([crashing("v1-1"), *several("v1", 3)[1:]], {}, False, id="enough are healthy"),
+        pytest.param(several("v1", 3), {}, False, id="all are healthy"),
+        pytest.param([crashing("v1-1"), unready("v1-2"), serving("v1-3")], {}, False, id="one may be working"),
+        pytest.param([crashing("v1-1"), draining("v1-2"), serving("v1-3")], {}, False, id="one drains"),
+        pytest.param([crashing("v1-1"), crashing("v1-2"), crashing("v1-3")], HOLD, True, id="all crash under Hold"),
+        pytest.param([crashing("v1-1"), crashing("v1-2"), serving("v1-3")], HOLD, False, id="one serves under Hold"),
+        pytest.param([], {}, False, id="no pods"),
+    ],
+)
+def test_pods_that_cannot_be_working_hold_up_no_drain_of_their_node(
+    pods: list[Any], spec: dict[str, Any], allowed: bool
+):
+    s = story("v1", *pods, spec=spec, counts={"v1": 3})
+    budget = next((a for a in plan(s).actions if isinstance(a, ApplyChild) and a.kind == "PodDisruptionBudget"), None)
+    policy = "IfHealthyBudget" if budget is None else budget.body["spec"]["unhealthyPodEvictionPolicy"]
+    assert policy == ("AlwaysAllow" if allowed else "IfHealthyBudget")
+
+
+def test_a_pod_that_starts_to_work_is_protected_again():
+    crash = [crashing("v1-1"), crashing("v1-2"), crashing("v1-3")]
+    (made,) = [a for a in plan(story("v1", *crash)).actions if isinstance(a, ApplyChild)]
+    for pods in ([*crash[:2], unready("v1-3")], several("v1", 3)):
+        s = story("v1", *pods, live_budget=made.body)
+        (back,) = [a for a in plan(s).actions if isinstance(a, ApplyChild)]
+        assert back.body["spec"]["unhealthyPodEvictionPolicy"] == "IfHealthyBudget"
+    assert "apply PodDisruptionBudget chat" not in told(story("v1", *crash, live_budget=made.body))

@@ -351,7 +351,7 @@ def test_a_budget_that_somebody_changed_is_corrected_and_one_with_defaults_added
     made = story("v1", *several("v1", 3))
     budget = made.live_budget
     assert budget is not None
-    richer = {**budget, "spec": {**budget["spec"], "unhealthyPodEvictionPolicy": "IfHealthyBudget"}}
+    richer = {**budget, "spec": {**budget["spec"], "maxUnavailable": None}}
     lower = {**budget, "spec": {**budget["spec"], "minAvailable": 0}}
     assert told(story("v1", *several("v1", 3), live_budget=richer)) == []
     assert told(story("v1", *several("v1", 3), live_budget=lower)) == ["apply PodDisruptionBudget chat"]

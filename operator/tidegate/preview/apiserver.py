@@ -266,7 +266,8 @@ class Server:
         ready = any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions") or [])
         if pod["status"]["phase"] == "Pending":
             return
-        if not ready and status["currentHealthy"] >= status["desiredHealthy"] > 0:
+        always = budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow"
+        if not ready and (always or status["currentHealthy"] >= status["desiredHealthy"] > 0):
             return
         if status["disruptionsAllowed"] <= 0:
             raise Unavailable("Cannot evict pod as it would violate the pod's disruption budget (429)")

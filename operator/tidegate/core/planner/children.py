@@ -1,7 +1,10 @@
 """The objects around the pods: Secret, Service, PodDisruptionBudget, and the Deployments' birth and end."""
 
+from tidegate.api.conditions import PodState
+from tidegate.api.resource import DisruptionMode
 from tidegate.core.render import objects
-from tidegate.core.state.snapshot import Deployment
+from tidegate.core.state.pods import no_work
+from tidegate.core.state.snapshot import Deployment, Pod
 from tidegate.core.state.view import View
 
 from . import replicas, revision
@@ -26,7 +29,7 @@ def ensure_children(view: View) -> Step:
     elif snapshot.live_service is not None:
         meta = snapshot.live_service["metadata"]
         found.append(DeleteChild("Service", meta["name"], meta["uid"]))
-    wanted = objects.disruption_budget(owner, snapshot.spec)
+    wanted = objects.disruption_budget(owner, snapshot.spec, unready_are_idle=_unready_are_idle(view))
     if not objects.includes(snapshot.live_budget or {}, wanted):
         found.append(ApplyChild("PodDisruptionBudget", snapshot.name, wanted))
     if view.target is None:
@@ -34,6 +37,27 @@ def ensure_children(view: View) -> Step:
         count = 0 if view.paused else replicas.room_for(view, 0)
         found.append(CreateRevision(first, view.source, count))
     return adopted + Step(tuple(found))
+
+
+def _unready_are_idle(view: View) -> bool:
+    """Whether pods may be evicted for not being Ready: they crash or start, and hold up the drain of their node.
+
+    Only where the budget would refuse, as it does while too few others are healthy. Ready pods are protected by the
+    budget either way. Under Hold no pod that can be working may be evicted, nor one that stops being Ready before the
+    budget is written again: so none of the service's may be able to.
+    """
+    undrained = [p for p in view.alive if p.state in (PodState.SERVING, PodState.DRAINING)]
+    unready = [p for p in undrained if not p.ready]
+    if view.snapshot.spec.disruption.mode is DisruptionMode.HOLD:
+        unready = undrained
+    elif len(undrained) - len(unready) >= view.snapshot.spec.replicas - 1:
+        return False
+    return bool(unready) and all(_cannot_work(pod) for pod in unready)
+
+
+def _cannot_work(pod: Pod) -> bool:
+    """By what the kubelet says alone: what a pod says itself holds for a moment only."""
+    return no_work(pod, None, 0.0) is not None
 
 
 def refresh(view: View) -> Step:

@@ -88,8 +88,11 @@ def _target_port(spec: LLMServiceSpec) -> int | str:
     return spec.port if serving is None else target_port(spec, serving)
 
 
-def disruption_budget(owner: Owner, spec: LLMServiceSpec) -> dict[str, Any]:
-    """The PodDisruptionBudget over all undrained pods: an integer, since percentages count both revisions."""
+def disruption_budget(owner: Owner, spec: LLMServiceSpec, *, unready_are_idle: bool = False) -> dict[str, Any]:
+    """The PodDisruptionBudget over all undrained pods: an integer, since percentages count both revisions.
+
+    `unready_are_idle`: pods that are not Ready hold no work, so they may be evicted however few others serve.
+    """
     hold = spec.disruption.mode is DisruptionMode.HOLD
     return {
         "apiVersion": "policy/v1",
@@ -97,6 +100,7 @@ def disruption_budget(owner: Owner, spec: LLMServiceSpec) -> dict[str, Any]:
         "metadata": owner.metadata(owner.name),
         "spec": {
             "minAvailable": HOLD_ALL if hold else max(spec.replicas - 1, 0),
+            "unhealthyPodEvictionPolicy": "AlwaysAllow" if unready_are_idle else "IfHealthyBudget",
             "selector": {
                 "matchLabels": {names.SERVICE: owner.name},
                 "matchExpressions": [
