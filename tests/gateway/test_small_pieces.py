@@ -3,7 +3,8 @@
 import asyncio
 import random
 import re
-from typing import Any
+import socket
+from typing import Any, cast
 
 import pytest
 
@@ -13,9 +14,10 @@ from tidegate.gateway.bodies import MAX_HELD_BYTES, Events
 from tidegate.gateway.connection import SMALL_READ_BYTES, ClientConnection
 from tidegate.gateway.framing import Chunks, FramingError
 from tidegate.gateway.heads import CHUNKED, UNTIL_CLOSE
+from tidegate.gateway.reading import Reading
 from tidegate.gateway.request_heads import RequestHeads
 from tidegate.gateway.sse import CHAT_STREAM
-from tidegate.gateway.upstream import READ_BYTES
+from tidegate.gateway.upstream import READ_BYTES, Receiver, UpstreamConnection
 from tidegate.gateway.upstream_request import UpstreamRequest
 
 PIECE = 50
@@ -174,6 +176,39 @@ async def test_between_two_reads_of_tiny_chunks_everybody_else_has_a_turn(monkey
         client.close()
 
 
+@pytest.mark.sockets
+async def test_between_two_full_reads_from_an_engine_everybody_else_has_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = 0
+    reads: list[int] = []
+    updated = UpstreamConnection.buffer_updated
+    body = b"1\r\nx\r\n" * 200_000 + b"0\r\n\r\n"
+
+    def counted(self: UpstreamConnection, nbytes: int) -> None:
+        reads.append(turns)
+        updated(self, nbytes)
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def script(peer: Peer, own: Engine) -> None:
+        await peer.hear()
+        await peer.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + body)
+
+    monkeypatch.setattr(UpstreamConnection, "buffer_updated", counted)
+    async with engine(script) as own, front(own.port) as gate:
+        client = await gate.client()
+        counting = asyncio.create_task(count_turns())
+        await client.send(b"GET /v1/x HTTP/1.1\r\nHost: e\r\n\r\n")
+        await client.reader.readuntil(b"\r\n\r\n")
+        assert await client.reader.readexactly(len(body)) == body
+        assert len(reads) == len(set(reads)) > len(body) / READ_BYTES
+        counting.cancel()
+        client.close()
+
+
 async def test_large_chunks_are_read_in_large_steps_again(monkeypatch: pytest.MonkeyPatch) -> None:
     views: list[int] = []
     buffer = ClientConnection.get_buffer
@@ -218,3 +253,63 @@ def test_chunks_are_followed_alike_in_whatever_pieces(seed: int) -> None:
 def test_a_wrong_chunk_among_tiny_ones_is_refused(wrong: bytes) -> None:
     with pytest.raises(FramingError):
         Chunks().feed(b"1\r\nx\r\n" * 100 + wrong + b"1\r\nx\r\n" * 100)
+
+
+class Transport:
+    """Records when reading was paused and resumed."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        self.calls.append("pause")
+
+    def resume_reading(self) -> None:
+        self.calls.append("resume")
+
+    def get_extra_info(self, _name: str) -> socket.socket:
+        return socket.socket()
+
+
+class Taker:
+    def upstream_data(self, data: bytes) -> None:
+        pass
+
+
+async def test_a_response_held_within_a_turn_stays_held_after_it() -> None:
+    transport, connection = Transport(), UpstreamConnection()
+    connection.connection_made(cast(asyncio.Transport, transport))
+    connection.attach(cast(Receiver, Taker()))
+    connection.buffer_updated(READ_BYTES - 1)
+    assert transport.calls == []
+    connection.buffer_updated(READ_BYTES)
+    connection.hold(True)
+    await asyncio.sleep(0.1)
+    assert transport.calls == ["pause"]
+    connection.hold(False)
+    assert transport.calls == ["pause", "resume"]
+    connection.hold(True)
+    connection.buffer_updated(READ_BYTES)
+    await asyncio.sleep(0.1)
+    assert transport.calls == ["pause", "resume", "pause"]
+
+
+async def test_a_client_held_within_a_turn_stays_held_after_it() -> None:
+    transport = Transport()
+    reading = Reading(cast(asyncio.Transport, transport), lambda: None)
+    reading.take_turns()
+    reading.hold("engine")
+    await asyncio.sleep(0.1)
+    assert transport.calls == ["pause"]
+    reading.take_turns()
+    reading.release("engine")
+    assert transport.calls == ["pause", "resume"]
+    reading.take_turns()
+    reading.hold("engine")
+    reading.release("engine")
+    assert transport.calls == ["pause", "resume", "pause"]
+    await asyncio.sleep(0.1)
+    assert transport.calls == ["pause", "resume", "pause", "resume"]

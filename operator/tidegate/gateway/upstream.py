@@ -43,6 +43,8 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self.paused = False
         """Whether the engine's socket is full."""
         self._receiver: Receiver | None = None
+        self._held = False
+        self._turn: asyncio.Handle | None = None
 
     def attach(self, receiver: Receiver) -> None:
         """Use it for one request."""
@@ -69,6 +71,8 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self.transport.abort()
         else:
             receiver.upstream_data(bytes(VIEW[:nbytes]))
+            if nbytes == READ_BYTES:
+                self._take_turns()
 
     def eof_received(self) -> bool:
         """Called by the transport."""
@@ -92,10 +96,27 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         if self._receiver is not None:
             self._receiver.upstream_paused(False)
 
+    def hold(self, held: bool) -> None:
+        """Pause reading because the client's socket is full, or resume."""
+        self._held = held
+        if self._turn is None and not self.transport.is_closing():
+            (self.transport.pause_reading if held else self.transport.resume_reading)()
+
     def drop(self) -> None:
         """Close at once: that is how an engine learns that the rest is not needed."""
         self._receiver = None
         self.transport.abort()
+
+    def _take_turns(self) -> None:
+        """Let everybody else have a turn of the loop: uvloop reads on while there is more, up to 2 MB at a time."""
+        if self._turn is None and not self._held and not self.transport.is_closing():
+            self.transport.pause_reading()
+            self._turn = asyncio.get_running_loop().call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._turn = None
+        if not self._held and not self.transport.is_closing():
+            self.transport.resume_reading()
 
 
 class Pool:

@@ -100,9 +100,8 @@ class UpstreamRequest:
 
     def pause_response(self, paused: bool) -> None:
         """Pause reading the response because the client's socket is full, or resume."""
-        if self._connection is not None and not self._connection.transport.is_closing():
-            transport = self._connection.transport
-            (transport.pause_reading if paused else transport.resume_reading)()
+        if self._connection is not None:
+            self._connection.hold(paused)
 
     def release(self, *, reusable: bool) -> None:
         """The response is over: keep the connection for another request, or close it."""
