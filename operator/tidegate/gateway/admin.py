@@ -102,6 +102,9 @@ class Admin:
                 except HeadError as error:
                     reply, close = Reply.error(error.status, str(error)), True
                 answer = failures.response(reply.status, reply.body, close=close, headers=reply.headers)
+                if writer.is_closing():
+                    # The caller reset the connection after it was last read from; uvloop raises on a write.
+                    break
                 async with asyncio.timeout(CALL_SECONDS):
                     writer.write(answer.removesuffix(reply.body) if bodiless else answer)
                     await writer.drain()
