@@ -3,11 +3,13 @@
 import httpx
 import pytest
 
-from cluster.harness.kube import PODS, REPLICASETS, eventually
+from cluster.harness.kube import PODS, REPLICASETS, Object, eventually
 from cluster.harness.load import Load, lasting
 from cluster.harness.operator import Operator
 from cluster.harness.record import MakeRecord, is_serving
 from cluster.harness.service import Namespace, Service
+from tidegate.api.conditions import DrainReason, Outcome, PodState
+from tidegate.core.state import times
 
 
 def evict(namespace: Namespace, pod: str) -> httpx.Response:
@@ -55,6 +57,79 @@ def test_an_evicted_pod_drains_in_place_within_its_grace_period(
     assert fewest >= 1, moment
     assert {pod["metadata"]["name"] for pod in service.pods()} == {spared, creation.name}
     assert_ended_before_its_container(namespace, evicted)
+
+
+SHORT_GRACE = {"initialSeconds": 6, "teardownSeconds": 2, "safetySeconds": 2}
+"""In seconds, and far less than `endless` streams take."""
+
+
+def endless(namespace: Namespace, service: Service, pod: Object, streams: int) -> Load:
+    """Streams of this pod that outlast whatever happens to it, and no others after them."""
+    ips, total = (str(pod["status"]["podIP"]),), ("--total", str(streams))
+    return Load(namespace, service.name, streams=streams, seconds="600", options=total, pod_ips=ips).start()
+
+
+def outcome(service: Service, pod: str) -> Object:
+    """The row of this pod in the status, once it is there."""
+    found: Object = eventually(
+        f"the end of {pod} is told", lambda: next((r for r in service.status["outcomes"] if r["pod"] == pod), {})
+    )
+    return found
+
+
+def test_evictions_with_streams_longer_than_the_grace_period_are_told_with_the_right_count(
+    operator: Operator, namespace: Namespace
+) -> None:
+    service = Service(namespace, replicas=3, drain={"grace": SHORT_GRACE}).apply()
+    service.wait_settled()
+    pods = service.pods()
+    held = {pod["metadata"]["name"]: endless(namespace, service, pod, n) for n, pod in zip((3, 5), pods, strict=False)}
+    idle = pods[2]["metadata"]["name"]
+    for load in held.values():
+        load.wait_running()
+    for name in (*held, idle):
+        evict_allowed(namespace, name)
+    seen = {name: load.wait_done().summary for name, load in held.items()}
+    for name, summary in seen.items():
+        row = outcome(service, name)
+        assert summary["cut"] + summary["complete"] == summary["started"], summary
+        assert (row["outcome"], row["reason"], row["cut"]) == (Outcome.EXPIRED, DrainReason.NODE_DRAIN, summary["cut"])
+    assert [summary["cut"] for summary in seen.values()] == [3, 5]
+    row = outcome(service, idle)
+    assert (row["outcome"], row["reason"], row["cut"]) == (Outcome.DRAINED, DrainReason.NODE_DRAIN, 0)
+    service.wait_settled()
+    eventually("each has its Event", lambda: len(namespace.events("NodeDrain")) >= 3)
+    said = {event["message"].split()[1].rstrip(":"): event for event in namespace.events("NodeDrain")}
+    assert {name: event["type"] for name, event in said.items()} == {**dict.fromkeys(held, "Warning"), idle: "Normal"}
+    for name, summary in seen.items():
+        assert f"{summary['cut']} requests cut; it was evicted (EvictionByEvictionAPI)" in said[name]["message"]
+    assert namespace.events("Vanished") == []
+    assert "pods" not in service.status or service.status["pods"] == []
+
+
+def test_a_draining_pod_that_is_evicted_goes_on_draining_and_the_rollout_waits_for_it(
+    operator: Operator, namespace: Namespace
+) -> None:
+    service = Service(namespace, replicas=1, drain={"grace": {**SHORT_GRACE, "initialSeconds": 20}}).apply()
+    service.wait_settled()
+    (old,) = service.pods()
+    name = old["metadata"]["name"]
+    load = endless(namespace, service, old, 4).wait_running()
+    service.apply(tag="v2")
+    eventually("it drains", lambda: namespace.logs.find("drain", pod=name))
+    evict_allowed(namespace, name)
+    eventually("preStop has called the pod", lambda: namespace.logs.find("prestop", pod=name))
+    listed = eventually("its drain is shown", lambda: [r for r in service.status.get("pods", []) if r["name"] == name])
+    assert (listed[0]["state"], listed[0]["reason"]) == (PodState.DRAINING, DrainReason.ROLLOUT)
+    assert all(row["pod"] != name for row in service.status["outcomes"])
+    summary = load.wait_done().summary
+    row = outcome(service, name)
+    assert (row["outcome"], row["reason"], row["cut"]) == (Outcome.EXPIRED, DrainReason.ROLLOUT, summary["cut"])
+    assert summary["cut"] == 4, summary
+    service.wait_settled()
+    assert service.status["rollout"]["cut"] == 4
+    assert times.parse(service.status["rollout"]["finishedAt"]) >= times.parse(row["at"])  # type: ignore[operator]
+    assert namespace.events("Vanished") == []
 
 
 def assert_ended_before_its_container(namespace: Namespace, pod: str) -> None:

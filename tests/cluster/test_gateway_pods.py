@@ -16,9 +16,9 @@ from cluster.harness.load import Load, lasting
 from cluster.harness.operator import Operator
 from cluster.harness.record import MakeRecord, Record, is_going, is_ready, is_serving, is_standing, state
 from cluster.harness.service import Namespace, Service
-from cluster.test_evictions import evict_allowed
+from cluster.test_evictions import endless, evict_allowed, outcome
 from tidegate.api import names
-from tidegate.api.conditions import Outcome, PodState
+from tidegate.api.conditions import DrainReason, Outcome, PodState
 from tidegate.core.state import times
 
 HEALTH = {"httpGet": {"path": "/health", "port": "http"}}
@@ -165,6 +165,22 @@ def test_what_outlasts_its_budget_gets_a_token_from_the_gateway_and_is_counted(
     assert (row["outcome"], row["cut"]) == (Outcome.EXPIRED, 3)
     assert [line["by"] for line in namespace.logs.find("stream-end") if not line["whole"]] == ["client-gone"] * 3
     assert not [line for line in namespace.logs.find("sigterm") if line["streams"]]
+
+
+def test_what_outlasts_the_grace_period_of_an_evicted_pod_is_counted_by_its_gateway(
+    operator: Operator, namespace: Namespace
+) -> None:
+    grace = {"initialSeconds": 6, "teardownSeconds": 2, "safetySeconds": 2}
+    service = EngineService(namespace, replicas=2, drain={"grace": grace})
+    service.apply()
+    service.wait_settled()
+    pod = service.pods()[0]
+    load = endless(namespace, service, pod, 3).wait_running()
+    evict_allowed(namespace, pod["metadata"]["name"])
+    seen = load.wait_done().summary
+    row = outcome(service, pod["metadata"]["name"])
+    assert seen["cutBy"] == {"token": 3}, seen
+    assert (row["outcome"], row["reason"], row["cut"]) == (Outcome.EXPIRED, DrainReason.NODE_DRAIN, 3)
 
 
 def test_an_engine_killed_by_its_liveness_probe_serves_again_in_the_same_pod(

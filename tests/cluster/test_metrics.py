@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from cluster.harness import prometheus
-from cluster.harness.kube import PODS, Kube, eventually
+from cluster.harness.kube import Kube, eventually
 from cluster.harness.load import Load
+from cluster.harness.nodes import vanish
 from cluster.harness.operator import Operator
 from cluster.harness.prometheus import Prometheus
 from cluster.harness.service import Namespace, Service
@@ -125,9 +126,8 @@ def test_drains_that_go_wrong_alert(watching: Prometheus, namespace: Namespace) 
     assert not {alert for alert in watching.firing() if alert[1] in mine}
     for service in services:
         service.apply(tag="v2")
-    (pod,) = eventually("a pod of gone drains", lambda: draining(gone))
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
-    assert namespace.kube.call("POST", f"{PODS.format(namespace.name)}/{pod}/eviction", eviction).is_success
+    (name,) = eventually("a pod of gone drains", lambda: draining(gone))
+    vanish(next(pod for pod in gone.pods() if pod["metadata"]["name"] == name), gone)
     wanted = {
         ("TidegateDrainStuck", "held"),
         ("TidegateRolloutStalled", "held"),

@@ -1,14 +1,13 @@
 """Old revisions that are not well, on a real cluster: what runs nothing goes at once, what still generates is waited
 for, and what is lost in the middle of its drain is said to be lost."""
 
-from datetime import UTC, datetime
-
 import pytest
 
 from cluster.harness import inside
 from cluster.harness.audit import Audit
 from cluster.harness.kube import PODS, Object, eventually
 from cluster.harness.load import lasting
+from cluster.harness.nodes import vanish
 from cluster.harness.operator import Operator
 from cluster.harness.record import MakeRecord, Record, is_ready, is_serving, is_standing, state
 from cluster.harness.service import Namespace, Service
@@ -124,18 +123,6 @@ def test_old_pods_that_are_not_ready_but_generate_are_asked_and_waited_for(
     assert {state(event.object) for event in watched.removals()} == {PodState.DRAINED}
     most, moment = watched.most(is_standing)
     assert most <= 3, moment
-
-
-def vanish(pod: Object, service: Service) -> None:
-    """As the control plane takes a pod of a node that is dead: without asking it, and with no time for its streams."""
-    kube, path = service.namespace.kube, f"{PODS.format(service.namespace.name)}/{pod['metadata']['name']}"
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    condition = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC", "lastTransitionTime": now}
-    others = [c for c in pod["status"]["conditions"] if c["type"] != "DisruptionTarget"]
-    marked = kube.call("PATCH", f"{path}/status", {"status": {"conditions": [*others, condition]}})
-    assert marked.is_success, marked.text
-    gone = kube.call("DELETE", path, {"gracePeriodSeconds": 0})
-    assert gone.is_success, gone.text
 
 
 def restart(pod: Object, service: Service) -> None:

@@ -34,6 +34,7 @@ from tidegate.core.drain_time.histogram import Histogram, Sample
 from tidegate.core.drain_time.survival import estimate
 from tidegate.core.planner.actions import EndCause, MarkDrained
 from tidegate.core.planner.blocked import Blocked, Findings
+from tidegate.core.planner.ends import End
 from tidegate.core.planner.plan import plan
 from tidegate.core.render import validation
 from tidegate.core.report import blocked, conflicts, events, invalid, terms
@@ -177,10 +178,27 @@ def of_events() -> Iterator[Row]:
     released = replace(s, pods=(replace(pod, release="on my own head"), *s.pods[1:]))
     told = OutcomeRecord(Outcome.RELEASED, 20.0, None, None, NOW, DrainReason.ROLLOUT)
     yield "Drained", events.drained(released, MarkDrained(pod.name, pod.uid, "draining", None, told)).message
+    yield from ((event.reason, event.message) for event in _taken_away())
     yield from ((event.reason, event.message) for event in _between_statuses())
 
 
 _UNCOUNTED: Final = {"startedAt": "2027-01-15T08:00:00Z", "drained": 3}
+
+
+def _taken_away() -> Iterator[events.Event]:
+    """Of pods that somebody else took away."""
+    evicted = "EvictionByEvictionAPI"
+    for reason, ours, disruption in (
+        (DrainReason.NODE_DRAIN, False, evicted),
+        (DrainReason.DELETED, False, ""),
+        (DrainReason.ROLLOUT, True, evicted),
+        (DrainReason.ROLLOUT, True, ""),
+    ):
+        for kind, cut, held in ((Outcome.DRAINED, 0, None), (Outcome.EXPIRED, 2, None), (Outcome.VANISHED, None, 3)):
+            told = OutcomeRecord(kind, 20.0, cut, None, NOW, reason, in_flight=held)
+            yield events.ended(End("v1-1", told, ours, disruption, None if held is None else 4.0))
+    unheard = OutcomeRecord(Outcome.VANISHED, 20.0, None, None, NOW, DrainReason.NODE_DRAIN)
+    yield events.ended(End("v1-1", unheard))
 
 
 def _between_statuses() -> Iterator[events.Event]:

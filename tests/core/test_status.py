@@ -220,10 +220,15 @@ def test_a_draining_pod_that_is_gone_without_a_word_has_vanished_once():
         assert s.status.document()["rollout"]["drained"] == 1
 
 
-def test_a_draining_pod_that_terminates_by_another_s_hand_has_vanished_too():
+def test_a_draining_pod_that_terminates_by_another_s_hand_goes_on_draining_until_its_containers_have_ended():
     before = after(MIDDLE)
     deleted = after(replace(before, pods=(going(draining("v1-1")), *MIDDLE.pods[1:])))
-    assert [(o["pod"], o["outcome"]) for o in deleted.status.document()["outcomes"]] == [("v1-1", "Vanished")]
+    shown = deleted.status.document()
+    assert shown["outcomes"] == []
+    assert ([row["name"] for row in shown["pods"]], shown["draining"]) == (["v1-1"], 1)
+    over = replace(going(draining("v1-1")), any_running=False)
+    ended = after(replace(deleted, pods=(over, *MIDDLE.pods[1:])))
+    assert [(o["pod"], o["outcome"]) for o in ended.status.document()["outcomes"]] == [("v1-1", "Vanished")]
 
 
 def test_a_pod_let_go_by_breaking_the_glass_is_released_and_not_vanished():

@@ -242,7 +242,7 @@ def test_a_new_operator_counts_no_old_outcome_again(world: World) -> None:
     world.run(200)
     assert world.status()["outcomes"]
     assert total(world, "drains_total") == 0
-    ended = value(world, "last_drain_timestamp_seconds", outcome="Drained")
+    ended = value(world, "last_drain_timestamp_seconds", outcome="Drained", reason="Rollout")
     assert ended is not None and world_time(ended) in world.status()["outcomes"][-1]["at"]
 
 
@@ -288,7 +288,7 @@ def test_a_pod_lost_while_no_operator_ran_shows_when_one_is_back(world: World) -
     began = world.loop.now()
     world.settle()
     world.run(1)
-    at = value(world, "last_drain_timestamp_seconds", outcome="Vanished")
+    at = value(world, "last_drain_timestamp_seconds", outcome="Vanished", reason="Rollout")
     assert at is not None and at >= began
     assert value(world, "drains_total", outcome="Vanished", reason="Rollout") == 1
 

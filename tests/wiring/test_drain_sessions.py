@@ -361,6 +361,40 @@ async def test_what_is_known_of_pods_that_are_gone_is_dropped():
 
 
 @virtual
+async def test_a_pod_that_goes_is_only_asked_and_its_last_word_is_kept():
+    desk = Desk(Pod())
+    watched = order(watch=True)
+    desk.want(watched)
+    await asyncio.sleep(3)
+    assert desk.pod.calls == ["ask", "wait"]
+    assert desk.looked == 0, "it is no drain of ours, so the slices are nobody's business"
+    assert desk.woken == ["shop/chat"], "the same answer is no news"
+    desk.pod.alter = lambda reading: replace(reading, state="draining", in_flight=2, cut=3)
+    desk.pod.turn("draining")
+    await asyncio.sleep(0.01)
+    assert len(desk.woken) == 2
+    await asyncio.sleep(20)
+    assert len(desk.woken) == 2 and len(desk.pod.calls) <= 8
+    desk.pod.turn("draining")
+    desk.pod.fault = refused
+    await asyncio.sleep(3)
+    assert desk.heard is not None and (desk.heard.in_flight, desk.heard.cut) == (2, 3)
+    assert desk.trouble == "refused" and len(desk.woken) == 3, "a pod that has ended wakes nobody time and again"
+    calls = len(desk.pod.calls)
+    desk.want()
+    await asyncio.sleep(3)
+    assert len(desk.pod.calls) == calls
+    desk.sessions.forget("shop/chat", {"u"})
+    assert desk.heard is not None
+    desk.sessions.forget("shop/chat", set())
+    assert desk.heard is None
+
+
+def refused(_: str) -> None:
+    raise PodTrouble("refused", "nothing listens")
+
+
+@virtual
 async def test_close_ends_every_task():
     desk = Desk(Pod(work_ends=50), leaves_after=0)
     desk.want(order())

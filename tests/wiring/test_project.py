@@ -110,6 +110,21 @@ def test_a_pod_is_projected_whole_and_the_same_after_trimming():
     assert project.pod(kept) == pod
 
 
+def test_a_pod_that_terminates_says_until_when_and_whether_it_was_evicted():
+    pod = raw()
+    pod["metadata"] |= {"deletionTimestamp": "2026-11-29T20:02:00Z", "deletionGracePeriodSeconds": 90}
+    target = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+    pod["status"]["conditions"].append(target)
+    found = project.pod(pod)
+    assert found.deleted_at is not None and found.terminates_by == found.deleted_at + 90
+    assert (found.terminating, found.disruption) == (True, "EvictionByEvictionAPI")
+    target["status"] = "False"
+    assert project.pod(pod).disruption == ""
+    assert (project.pod(raw()).terminates_by, project.pod(raw()).disruption) == (None, "")
+    target["status"] = "True"
+    assert project.pod(project.trim(PODS, pod)) == found
+
+
 def test_not_ready_unknown_and_unschedulable():
     pod = raw()
     pod["status"]["conditions"] = [

@@ -158,6 +158,10 @@ class DrainReason(StrEnum):
     ROLLOUT = "Rollout"
     SCALE_IN = "ScaleIn"
     MANUAL = "Manual"
+    NODE_DRAIN = "NodeDrain"
+    """Somebody else took it away: evicted, preempted, or lost with its node (condition DisruptionTarget)."""
+    DELETED = "Deleted"
+    """Somebody else deleted it."""
 
     @classmethod
     def read(cls, word: object) -> DrainReason:

@@ -32,6 +32,10 @@ def _map_by(*keys: str) -> Any:
 _ATOMIC: Any = Field(json_schema_extra={"x-kubernetes-list-type": "atomic"})
 
 
+def _drain_reason(word: object) -> DrainReason | None:
+    return None if word is None else DrainReason.read(word)
+
+
 class Condition(Model):
     """A condition as in core Kubernetes."""
 
@@ -63,7 +67,7 @@ class RevisionStatus(Model):
 
 
 class PodStatus(Model):
-    """A pod that drains; refreshed at most every 5 seconds."""
+    """A pod that drains, or that others take away; refreshed at most every 5 seconds."""
 
     name: str
     """Name of the pod."""
@@ -72,9 +76,10 @@ class PodStatus(Model):
     reason: Annotated[DrainReason | None, BeforeValidator(DrainReason.read)] = None
     """Why it is draining."""
     since: str | None = None
-    """RFC 3339 time of the withdrawal."""
+    """RFC 3339 time of the withdrawal, or of the deletion of a pod that was not withdrawn."""
     deadline: str | None = None
-    """RFC 3339 time at which the budget is spent; absent with onExpiry: Hold."""
+    """RFC 3339 time at which the budget is spent, or the grace period of a pod that terminates; absent with
+    onExpiry: Hold."""
     in_flight: int | None = None
     """Requests in flight, as reported by the pod; absent: it has not answered."""
     oldest_seconds: int | None = None
@@ -174,8 +179,13 @@ class OutcomeStatus(Model):
     """How it ended."""
     seconds: int | None = None
     """Length of the drain in seconds."""
+    reason: Annotated[DrainReason | None, BeforeValidator(_drain_reason)] = None
+    """Why it drained; NodeDrain and Deleted: somebody else took the pod away while it served."""
     cut: int | None = None
     """Requests that were cut; absent: nobody could count them."""
+    in_flight: int | None = None
+    """Requests in flight by the pod's last answer, where cut is unknown; absent: cut is known, or it has not
+    answered."""
     oldest_cut_seconds: int | None = None
     """Age of the oldest request that was cut, in seconds."""
     at: str | None = None
@@ -206,7 +216,7 @@ class LLMServiceStatus(Model):
     revisions: Annotated[tuple[RevisionStatus, ...], _map_by("name")] = ()
     """The target revision, and all others that have pods."""
     pods: Annotated[tuple[PodStatus, ...], _map_by("name")] = ()
-    """Pods that are draining."""
+    """Pods that are draining, and pods that others have evicted or deleted and that still run."""
     grace_period: GracePeriod | None = None
     """The grace period of the target revision's pods."""
     drain_times: DrainTimesStatus | None = None

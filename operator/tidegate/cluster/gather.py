@@ -50,6 +50,7 @@ class Known:
     rejected: tuple[tuple[str, str], ...] = ()
     drain_times: DrainTimes = field(default_factory=DrainTimes)
     drain_times_trouble: str = ""
+    last_seen: Mapping[str, Pod] = field(default_factory=dict)
 
 
 def snapshot(store: Store, service: Object, spec: LLMServiceSpec, known: Known) -> Snapshot:
@@ -86,6 +87,7 @@ def snapshot(store: Store, service: Object, spec: LLMServiceSpec, known: Known) 
         drain_times=known.drain_times,
         drain_times_trouble=known.drain_times_trouble,
         rejected=known.rejected,
+        last_seen=known.last_seen,
     )
 
 

@@ -34,6 +34,8 @@ def pod(raw: Raw) -> Pod:
         created=times.parse(meta.get("creationTimestamp")) or 0.0,
         terminating=bool(meta.get("deletionTimestamp")),
         deleted_at=_deleted_at(meta),
+        terminates_by=times.parse(meta.get("deletionTimestamp")),
+        disruption=_true(conditions.get("DisruptionTarget") or {}),
         ip=status.get("podIP", "") if not spec.get("hostNetwork") else "",
         ready_since=times.parse(ready.get("lastTransitionTime")) if ready.get("status") == "True" else None,
         unready_since=times.parse(ready.get("lastTransitionTime")) if ready.get("status") == "False" else None,
@@ -51,6 +53,11 @@ def pod(raw: Raw) -> Pod:
         # Which one serves is not known without the annotation, so nothing is claimed.
         unhooked=hooks.unhooked(spec.get("containers") or [], serving) if serving else (),
     )
+
+
+def _true(condition: Raw) -> str:
+    """The reason of a condition that is True, empty otherwise."""
+    return str(condition.get("reason") or condition["type"]) if condition.get("status") == "True" else ""
 
 
 def _deleted_at(meta: Raw) -> float | None:
@@ -154,6 +161,7 @@ def _outcome(text: object) -> OutcomeRecord | None:
         drain_seconds=_number(value.get("drainSeconds")),
         censored=value.get("censored") is True,
         last_arrival_after_seconds=_number(value.get("lateSeconds")),
+        in_flight=None if (held := _number(value.get("inFlight"))) is None else int(held),
     )
 
 
@@ -170,6 +178,7 @@ def outcome_text(record: OutcomeRecord) -> str:
             "drainSeconds": record.drain_seconds,
             "censored": record.censored,
             "lateSeconds": record.last_arrival_after_seconds,
+            "inFlight": record.in_flight,
         }
     )
 
@@ -252,7 +261,7 @@ def trim(kind: Kind, raw: dict[str, Any]) -> dict[str, Any]:
             "conditions": [
                 {k: c[k] for k in condition_fields if k in c}
                 for c in status.get("conditions") or []
-                if c.get("type") in ("Ready", "PodScheduled")
+                if c.get("type") in ("Ready", "PodScheduled", "DisruptionTarget")
             ],
             "containerStatuses": status.get("containerStatuses") or [],
             "initContainerStatuses": status.get("initContainerStatuses") or [],

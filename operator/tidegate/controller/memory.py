@@ -1,11 +1,15 @@
-"""What one process remembers of a service between passes: all of it only saves calls, none matters after a restart."""
+"""What one process remembers of a service between passes. A successor goes on without it.
+
+Most of it only saves calls. Without the pods that it has seen, a successor cannot count for those that went meanwhile.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tidegate.api.resource import LLMServiceSpec
 from tidegate.core.planner.actions import Action
+from tidegate.core.state.snapshot import Pod
 
 REPEATS: Final = 3
 """After so many passes that wanted the same actions again, they wait longer and longer."""
@@ -23,6 +27,8 @@ class Memory:
     """The API server's last refusal of a write, while what was refused is still wanted."""
     again_at: float = 0.0
     """When the actions that rest may be tried again, in Unix seconds."""
+    last_seen: Mapping[str, Pod] = field(default_factory=dict)
+    """By uid, the pods that might hold requests when the status was last reported."""
     _raw_spec: Mapping[str, Any] | None = None
     _spec: LLMServiceSpec | None = None
     _rejected: tuple[tuple[str, str], ...] = ()

@@ -49,13 +49,15 @@ class Reconciler:
             return None
         snapshot = await self._gather(key, service, spec, memory)
         decided = plan(snapshot)
-        self._sessions.forget(key, {p.uid for p in snapshot.pods if p.alive})
+        # What a pod said that others have taken away is wanted until its end is told.
+        self._sessions.forget(key, {p.uid for p in snapshot.pods if p.alive} | {*memory.last_seen, *decided.remembered})
         self._sessions.want(key, decided.orders, decided.questions)
         wanted = status(decided)
         self._metrics.saw(key, decided, wanted)
         if decided.learnt is not None and await self._samples.keep(key, snapshot, decided.learnt):
             return 0.0
-        wait = await self._status.report(service, snapshot, wanted)
+        wait = await self._status.report(service, snapshot, wanted, decided.ends)
+        memory.last_seen = decided.remembered
         if decided.actions and not memory.rests(decided.actions, snapshot.now):
             await self._act(memory, snapshot, decided)
             self._metrics.achieved(key)
@@ -97,6 +99,7 @@ class Reconciler:
             rejected=memory.rejected(meta.get("generation", 1), now),
             drain_times=kept.times,
             drain_times_trouble=kept.trouble,
+            last_seen=memory.last_seen,
         )
         snapshot = gather.snapshot(self._store, service, spec, known)
         return replace(snapshot, teardowns=self._samples.teardowns(key, snapshot))

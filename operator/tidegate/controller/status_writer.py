@@ -1,7 +1,7 @@
 """When the status of an LLMService is written, and its Events with it."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ from tidegate.api.status import LLMServiceStatus, PodStatus, RolloutStatus
 from tidegate.cluster.execute import Announces
 from tidegate.cluster.port import LLM_SERVICES, Cluster, Object
 from tidegate.cluster.store import Store
+from tidegate.core.planner.ends import End
 from tidegate.core.report import events
 from tidegate.core.state.snapshot import Snapshot
 
@@ -37,10 +38,13 @@ class StatusWriter:
         """Service `key` is gone, or is another one of the same name."""
         self._written.pop(key, None)
 
-    async def report(self, service: Object, snapshot: Snapshot, status: LLMServiceStatus) -> float | None:
+    async def report(
+        self, service: Object, snapshot: Snapshot, status: LLMServiceStatus, ends: Iterable[End] = ()
+    ) -> float | None:
         """Write the status if it says something new, with its Events; raises `ClusterError`.
 
-        Returns in how many seconds the rest of the news may be written, None when there is none.
+        `ends` are those of pods that others took away, which `status` lists for the first time. Returns in how many
+        seconds the rest of the news may be written, None when there is none.
         """
         document, held, last = status.document(), snapshot.status, self._last(service)
         if document in (service.get("status") or {}, last.document):
@@ -53,7 +57,7 @@ class StatusWriter:
             if rest > 0:
                 return rest
         await self._write(service, document)
-        for event in events.news(snapshot, status):
+        for event in (*map(events.ended, ends), *events.news(snapshot, status)):
             await self._announce(snapshot, event.reason, event.message, warning=event.warning)
         return None
 

@@ -141,7 +141,9 @@ class Sessions:
     async def _converse(self, key: str, order: DrainOrder) -> None:
         while True:
             try:
-                if order.undo:
+                if order.watch:
+                    await self._watch(key, order)
+                elif order.undo:
                     await self._back(key, order)
                 else:
                     await self._until_sealed(key, order)
@@ -256,6 +258,40 @@ class Sessions:
             await asyncio.sleep(pause)
             pause = min(pause * 2, SLOWEST_POLL)
 
+    async def _watch(self, key: str, order: DrainOrder) -> None:
+        """Ask a pod that drains by itself, until nobody wants to know any more; its last answer is the one that counts.
+
+        It is called with a wait: what it cuts at the end of its grace period it tells as soon as nothing is left, and a
+        moment later it may have ended.
+        """
+        address = _address(key, Question(order.uid, order.ip, order.port, order.foreign, order.run))
+        last: Reading | None = None
+        while True:
+            try:
+                if last is None or address.peer is not None:
+                    reading = await self._with_key(key, lambda k: self._talk.ask(address, k, self._now()))
+                else:
+                    seen = last.sequence
+                    reading = await self._with_key(
+                        key,
+                        lambda k: self._talk.wait(address, k, seen, self._now()),  # noqa: B023
+                    )
+                reading = replace(reading, at=self._now())
+                news = last is None or _told(reading) != _told(last)
+                reading = _followed(self.readings.get(order.uid), _with_cut_age(last, reading))
+                last = self._learned(key, order.uid, reading)
+                if news:
+                    self._wake(key)
+            except PodTrouble as trouble:
+                news, last = order.uid not in self.troubles, None
+                self._failed(key, order.uid, trouble)
+                if news:
+                    self._wake(key)
+                await asyncio.sleep(RESTLESS_SECONDS)
+                continue
+            # What has changed may be the last but one thing that it says.
+            await asyncio.sleep(FIRST_POLL if news else RESTLESS_SECONDS)
+
     async def _with_key(self, key: str, call: Callable[[str], Awaitable[Reading | None]]) -> Reading:
         refused: KeyRefused | None = None
         for fresh in (False, True):
@@ -275,6 +311,10 @@ class Sessions:
     def _failed(self, key: str, uid: str, trouble: PodTrouble) -> None:
         self._owners[uid] = key
         self.troubles[uid] = Trouble(self._now(), trouble.kind, str(trouble))
+
+
+def _told(reading: Reading) -> tuple[str, int | None, int | None]:
+    return reading.state, reading.in_flight, reading.cut
 
 
 def _address(key: str, of: DrainOrder | Question) -> Address:

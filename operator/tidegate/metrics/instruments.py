@@ -157,12 +157,12 @@ class Metrics:
         if key not in self._pending:
             self._begin(snapshot.namespace, snapshot.name)
         last = dict(row.last if row is not None else _last(snapshot.status))
-        fresh = dict(new_outcomes(decided.view))
+        fresh = dict(new_outcomes(decided))
         # An outcome that is no longer new is in the status now. Before that, its write could fail or be lost.
         for name, outcome in self._pending.get(key, {}).items():
             if name not in fresh:
                 self._count(snapshot.namespace, snapshot.name, outcome)
-                last[outcome.outcome] = outcome.at
+                last[outcome.outcome, outcome.reason] = outcome.at
         self._pending[key] = fresh
         blocked = tuple(dict.fromkeys(b.reason for b in decided.blocked))
         self._services.rows[key] = ServiceRow(
@@ -228,9 +228,10 @@ class _Failing(Collector):
         yield family
 
 
-def _last(status: LLMServiceStatus) -> dict[str, float]:
-    """Unix time of the last drain by outcome, from the outcomes in the status."""
-    found: dict[str, float] = {}
+def _last(status: LLMServiceStatus) -> dict[tuple[str, str], float]:
+    """Unix time of the last drain by outcome and reason, from the outcomes in the status."""
+    found: dict[tuple[str, str], float] = {}
     for row in status.outcomes:
-        found[row.outcome] = max(found.get(row.outcome, 0.0), times.parse(row.at) or 0.0)
+        ended = (str(row.outcome), str(row.reason or ""))
+        found[ended] = max(found.get(ended, 0.0), times.parse(row.at) or 0.0)
     return found

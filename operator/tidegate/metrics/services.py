@@ -39,7 +39,7 @@ class PodRow:
 
 @dataclass(frozen=True, slots=True)
 class ServiceRow:
-    """A service: its pods and its status. `last` is the Unix time of the last drain, by outcome.
+    """A service: its pods and its status. `last` is the Unix time of the last drain, by outcome and reason.
 
     `at` is when the status was computed, in Unix seconds: its ETAs are relative to this time.
     """
@@ -49,7 +49,7 @@ class ServiceRow:
     replicas: int | None
     pods: tuple[PodRow, ...]
     status: LLMServiceStatus
-    last: Mapping[str, float]
+    last: Mapping[tuple[str, str], float]
     at: float
     blocked: tuple[BlockedReason, ...] = ()
     """Why the plan does nothing more now."""
@@ -141,7 +141,10 @@ _FAMILIES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
         "Unix time at which the drain is expected to be over; estimate: likely, or upper with 95 % probability.",
         (*_POD, "estimate"),
     ),
-    "last_drain_timestamp_seconds": ("Unix time of the last drain with this outcome.", (*SERVICE, "outcome")),
+    "last_drain_timestamp_seconds": (
+        "Unix time of the last drain with this outcome and reason.",
+        (*SERVICE, "outcome", "reason"),
+    ),
     "rollout_running": ("1 while a rollout is running.", SERVICE),
     "rollout_seconds": ("Duration of the running rollout, or of the last one, in seconds.", SERVICE),
     "rollout_bound_seconds": ("Lower bound of the duration of that rollout, in seconds.", SERVICE),
@@ -173,8 +176,8 @@ def _service(sheet: _Sheet, row: ServiceRow) -> None:
     sheet.add("service_replicas", key, row.replicas)
     for state in POD_STATES:
         sheet.add("pods", (*key, state), sum(pod.state == state for pod in row.pods))
-    for outcome, at in row.last.items():
-        sheet.add("last_drain_timestamp_seconds", (*key, outcome), at)
+    for ended, at in row.last.items():
+        sheet.add("last_drain_timestamp_seconds", (*key, *ended), at)
 
 
 def _rollout(sheet: _Sheet, row: ServiceRow, now: float) -> None:

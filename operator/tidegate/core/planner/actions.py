@@ -176,6 +176,8 @@ class DrainOrder:
     foreign: Foreign | None = None
     run: str = ""
     """Of a foreign endpoint: the start of the container that the drain is about."""
+    watch: bool = False
+    """Only ask the pod, again and again: it drains by itself, since somebody else takes it away."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,6 +92,9 @@ def order(view: View, pod: Pod, record: DrainRecord, *, undo: bool) -> DrainOrde
 def outcome(view: View, pod: Pod, record: DrainRecord) -> OutcomeRecord | None:
     """How the drain ended and its sample of drain times, or None while it runs."""
     ended = _how(view, pod, record)
+    said = view.snapshot.readings.get(pod.uid)
+    if ended is not None and ended.cut is None and said is not None and said.at >= record.since:
+        ended = replace(ended, in_flight=said.in_flight)
     sample = None if ended is None else samples.lasted(view, pod, record, ended.outcome)
     if ended is None or sample is None:
         return ended

@@ -26,8 +26,11 @@ def drains_in_progress(view: View, returning: frozenset[str]) -> Step:
 
 def _waited_for(view: View, returning: frozenset[str]) -> tuple[Blocked, ...]:
     found = []
-    if view.draining:
-        found.append(Blocked(BlockedReason.DRAINING, tuple(by_age(view.draining)), Returning(returning)))
+    # What was deleted while it served is waited for when nothing else is left to do.
+    deleted = (p for p in view.still_draining if p.state == PodState.DRAINING or not view.rolling)
+    running = by_age([*view.draining, *deleted])
+    if running:
+        found.append(Blocked(BlockedReason.DRAINING, tuple(running), Returning(returning)))
     overdue = tuple(by_age(p for p in view.draining if view.overdue(p)))
     if view.held:
         found.append(Blocked(BlockedReason.BUDGET_HELD, overdue, Held(undoable(view, overdue[0]))))

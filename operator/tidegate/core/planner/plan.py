@@ -9,19 +9,20 @@ where `total` counts every place taken or about to be taken and `available` the 
 becomes one new pod, one pod beyond the floor becomes one drain: slots pipeline, nothing goes in waves.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from tidegate.api.conditions import BlockedReason, Reason
 from tidegate.core.drain_time.drain_times import DrainTimes
-from tidegate.core.state.snapshot import Snapshot
+from tidegate.core.state.snapshot import Pod, Snapshot
 from tidegate.core.state.view import View
 
-from . import children, disruption, in_progress, new_revision, notices, progress, replicas, samples
+from . import children, disruption, ends, in_progress, new_revision, notices, progress, replicas, samples
 from .actions import Action, DrainOrder, Question
 from .blocked import Blocked
 from .candidates import UNREADY_SECONDS
+from .ends import End
 from .notices import Notice
 from .observe import observe
 from .step import Step
@@ -47,6 +48,10 @@ class Plan:
     """What people should know although nothing waits for it."""
     requeue_after: float | None = None
     """Seconds; None: at the next event."""
+    ends: tuple[End, ...] = ()
+    """How pods ended that others took away. Told in the status that is made of this plan, and nowhere before."""
+    remembered: Mapping[str, Pod] = field(default_factory=dict)
+    """What the next pass has to be given as `Snapshot.last_seen`, once the status is written."""
     learnt: DrainTimes | None = None
     """What is known with the drains that are over. To be kept before anything else is done: a drained pod that its
     Deployment was lowered for goes, and takes its samples with it."""
@@ -62,6 +67,7 @@ def plan(snapshot: Snapshot) -> Plan:
     returning = in_progress.wanted_back(view)
     # Drains, and the replicas that they lower, first: nothing that goes wrong with a child may hold them up.
     step = in_progress.drains_in_progress(view, returning)
+    step += ends.keep_asking(view)
     step += in_progress.drained_by_others(view)
     step += replicas.lower_drained(view)
     step += replicas.reclaim(view, step.scaled)
@@ -74,6 +80,7 @@ def plan(snapshot: Snapshot) -> Plan:
         # Gate 3: a paused rollout keeps its revisions as they are.
         step += replicas.hold_count(view, len(returning)) if view.paused else _roll(view, len(returning))
         step += children.prune(view)
+    over = tuple(ends.ends(view))
     return Plan(
         view,
         step.actions,
@@ -83,7 +90,9 @@ def plan(snapshot: Snapshot) -> Plan:
         progress.remaining(view),
         tuple(notices.notices(view)),
         _requeue_after(view, step),
-        samples.counted(view),
+        over,
+        ends.remembered(view),
+        samples.counted(view, [(end.pod, end.outcome) for end in over]),
     )
 
 

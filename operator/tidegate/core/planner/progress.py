@@ -24,9 +24,14 @@ def remaining(view: View) -> Reason | None:
     if view.cannot_start:
         return None
     wanted = view.limits.replicas
-    if view.rolling:
+    if view.rolling or (view.still_draining and not was_complete(view)):
         return Reason.ROLLING_OUT
-    if view.draining or view.target_staying > wanted or any(p.state == PodState.DRAINED for p in view.alive):
+    if (
+        view.draining
+        or view.still_draining
+        or view.target_staying > wanted
+        or any(p.state == PodState.DRAINED for p in view.alive)
+    ):
         return Reason.SCALING_IN
     if len(view.target_available) >= wanted:
         return None

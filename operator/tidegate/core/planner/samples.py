@@ -4,7 +4,7 @@ A drain is counted before its pod can be gone: its samples stand in the pod's an
 that vanished in the status. So a successor finds whatever its predecessor did not come to count.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from tidegate.api.conditions import Outcome, PodState
@@ -13,7 +13,7 @@ from tidegate.core.drain_time.drain_times import Age, Counted, DrainTimes
 from tidegate.core.drain_time.grace import in_force
 from tidegate.core.drain_time.histogram import LONGEST, Sample
 from tidegate.core.state import times
-from tidegate.core.state.snapshot import DrainRecord, Pod, Reading
+from tidegate.core.state.snapshot import DrainRecord, OutcomeRecord, Pod, Reading
 from tidegate.core.state.view import View
 
 SIGHT_SECONDS: Final = 10.0
@@ -59,12 +59,15 @@ def teardown(pod: Pod) -> Sample | None:
     return Sample(min(pod.container.exited_at - pod.deleted_at + 1.0, LONGEST), False, pod.container.exited_at)
 
 
-def counted(view: View) -> DrainTimes | None:
-    """What is known with the drains that are over; None when none is new, or none may be counted."""
+def counted(view: View, ended: Iterable[tuple[str, OutcomeRecord]] = ()) -> DrainTimes | None:
+    """What is known with the drains that are over; None when none is new, or none may be counted.
+
+    `ended` are those of pods that carry no outcome themselves.
+    """
     snapshot = view.snapshot
     if snapshot.drain_times_trouble:
         return None
-    fresh = list(_over(view))
+    fresh = list(_over(view, ended))
     if not fresh:
         return None
     standing = frozenset(p.name for p in snapshot.pods) | {row.name for row in snapshot.status.pods}
@@ -91,28 +94,26 @@ def _ages(view: View) -> dict[str, Age]:
     return found
 
 
-def _over(view: View) -> Iterator[Counted]:
+def _over(view: View, ended: Iterable[tuple[str, OutcomeRecord]]) -> Iterator[Counted]:
     known = frozenset(view.snapshot.drain_times.counted)
-    standing: dict[str, Pod] = {}
     for pod in view.snapshot.pods:
-        standing[pod.name] = pod
-        outcome = pod.outcome
-        if outcome is not None and outcome.drain_seconds is not None and pod.name not in known:
-            seconds = min(outcome.drain_seconds, LONGEST)
-            last = outcome.last_arrival_after_seconds
-            yield Counted(
-                pod.name,
-                Sample(seconds, outcome.censored, outcome.at),
-                None if last is None else Sample(min(last, LONGEST), False, outcome.at),
-                outcome.outcome == Outcome.EXPIRED,
-            )
-    for row in view.snapshot.status.pods:
-        held = standing.get(row.name)
-        lost = held is None or (not held.alive and held.outcome is None)
-        since = times.parse(row.since)
-        if lost and since is not None and row.name not in known:
-            began = since + view.snapshot.spec.drain.propagation_seconds
-            yield Counted(row.name, Sample(_seconds((_observed(row) or since) - began), True, view.snapshot.now))
+        if pod.outcome is not None and pod.outcome.drain_seconds is not None and pod.name not in known:
+            yield _counted(pod.name, pod.outcome, by_budget=pod.outcome.outcome == Outcome.EXPIRED)
+    for name, outcome in ended:
+        if outcome.drain_seconds is not None and name not in known:
+            # Whatever cut it, it was not the budget.
+            yield _counted(name, outcome, by_budget=False)
+
+
+def _counted(name: str, outcome: OutcomeRecord, *, by_budget: bool) -> Counted:
+    seconds, last = min(outcome.drain_seconds or 0.0, LONGEST), outcome.last_arrival_after_seconds
+    arrival = None if last is None else Sample(min(last, LONGEST), False, outcome.at)
+    return Counted(name, Sample(seconds, outcome.censored, outcome.at), arrival, by_budget)
+
+
+def lost(view: View, row: PodStatus, since: float) -> float:
+    """Seconds for which a drain that began at `since` was seen to last at least, by the status alone."""
+    return _seconds((_observed(row) or since) - since - view.snapshot.spec.drain.propagation_seconds)
 
 
 def _busy_at(view: View, pod: Pod, record: DrainRecord, reading: Reading | None) -> float:

@@ -7,6 +7,7 @@ from typing import Final
 
 from tidegate.api import names
 from tidegate.api.conditions import BlockedReason, DrainReason
+from tidegate.core.planner import ends
 from tidegate.core.planner.blocked import (
     Blocked,
     Cause,
@@ -125,6 +126,8 @@ def drains(view: View, draining: tuple[Pod, ...], returning: frozenset[str]) -> 
 
 def _drain(view: View, pod: Pod, returns: bool) -> str:
     record = pod.drain
+    if pod.terminating:
+        return _taken_away(view, pod)
     if record is None:
         return f"Draining pod {pod.name}."
     if returns:
@@ -133,7 +136,14 @@ def _drain(view: View, pod: Pod, returns: bool) -> str:
     if record.deadline is not None:
         until = f"released by {times.clock(record.deadline)} at the latest"
     lasts = seconds(view.snapshot.now - record.since)
-    return f"Draining pod {pod.name} for {lasts}: {sentences.work(view, pod, record)}, {until}."
+    return f"Draining pod {pod.name} for {lasts}: {sentences.work(view, pod, record.since)}, {until}."
+
+
+def _taken_away(view: View, pod: Pod) -> str:
+    went = f"evicted ({pod.disruption})" if pod.disruption else "deleted"
+    until = "" if pod.terminates_by is None else f", ended by its grace period at {times.clock(pod.terminates_by)}"
+    work = sentences.work(view, pod, ends.since(view, pod))
+    return f"Pod {pod.name} was {went} and is ending its requests: {work}{until}."
 
 
 def _not_ready(pod: Pod, detail: NotReady) -> str:
@@ -198,7 +208,7 @@ def _held(view: View, pod: Pod, detail: Held) -> str:
     back = "raise spec.replicas" if scaled else "push the old revision"
     keep = f"to keep the pod, {back} again; " if detail.undoable else ""
     return (
-        f"{_beyond(view, pod)} and is held{blocks}: {sentences.work(view, pod, record)}. To wait longer, raise "
+        f"{_beyond(view, pod)} and is held{blocks}: {sentences.work(view, pod, record.since)}. To wait longer, raise "
         f"spec.drain.budgetSeconds; {keep}to release it, set spec.drain.onExpiry: Release, or run kubectl annotate "
         f"pod {pod.name} {names.RELEASE}='your reason'."
     )

@@ -7,6 +7,7 @@ from tidegate.api import names
 from tidegate.api.conditions import ConditionStatus, ConditionType, DrainReason, Outcome, PodState
 from tidegate.api.status import LLMServiceStatus, RolloutStatus
 from tidegate.core.planner.actions import MarkDrained
+from tidegate.core.planner.ends import End
 from tidegate.core.state.snapshot import Snapshot
 
 from . import sentences
@@ -52,12 +53,36 @@ def _of_outcomes(snapshot: Snapshot, after: LLMServiceStatus) -> list[Event]:
     releases = {p.name: p.release for p in snapshot.pods if p.release}
     found = []
     for row in after.outcomes:
-        if row.pod not in listed and row.outcome in (Outcome.VANISHED, Outcome.RELEASED):
+        if row.pod not in listed and row.outcome is Outcome.RELEASED:
             given = releases.get(row.pod)
             by = f" ({names.RELEASE}: {given})" if given else " during its drain"
             text = f"Pod {row.pod}: {row.outcome}{by}; the number of cut requests is unknown."
             found.append(Event(row.outcome, text))
     return found
+
+
+def ended(end: End) -> Event:
+    """Of a pod that somebody else took away: how it ended, and what was cut or was last known of it."""
+    outcome = end.outcome
+    how = f" ({end.disruption})" if end.disruption else ""
+    went = f"evicted{how}" if end.disruption or outcome.reason is DrainReason.NODE_DRAIN else "deleted"
+    if outcome.outcome is Outcome.VANISHED:
+        when = " during its drain" if end.drained_by_us else f", {went} while it served"
+        known = "" if outcome.in_flight is None else f"; by its last answer{_ago(end)}, {outcome.in_flight} in flight"
+        reason: str = outcome.outcome if end.drained_by_us else outcome.reason
+        text = f"Pod {end.pod}: {outcome.outcome}{when}; the number of cut requests is unknown{known}"
+        return Event(reason, sentence(text))
+    cut = count(outcome.cut or 0, "request")
+    text = f"Pod {end.pod}: {outcome.outcome} after {outcome.seconds:.0f} s, {cut} cut"
+    if end.drained_by_us:
+        why = ", because its grace period was over" if outcome.outcome is Outcome.EXPIRED else ""
+        return Event("Drained", sentence(f"{text}{why}; it was {went} during its drain"), warning=outcome.cut != 0)
+    why = " and its grace period was over" if outcome.outcome is Outcome.EXPIRED else ""
+    return Event(outcome.reason, sentence(f"{text}; it was {went} while it served{why}"), warning=outcome.cut != 0)
+
+
+def _ago(end: End) -> str:
+    return "" if end.answered_before_seconds is None else f" {seconds(end.answered_before_seconds)} ago"
 
 
 def _of_third_party_drains(before: LLMServiceStatus, after: LLMServiceStatus) -> list[Event]:

@@ -3,16 +3,16 @@
 from tidegate.api.conditions import Outcome
 from tidegate.core.planner.actions import EndCause
 from tidegate.core.state.pods import Emptiness, Failure, NoWork
-from tidegate.core.state.snapshot import DrainRecord, Pod, Reading
+from tidegate.core.state.snapshot import Pod, Reading
 from tidegate.core.state.view import View
 
 from .phrases import count, seconds
 
 
-def work(view: View, pod: Pod, record: DrainRecord) -> str:
-    """What a draining pod holds, as far as it is known."""
+def work(view: View, pod: Pod, since: float) -> str:
+    """What a pod holds that drains since then, in Unix seconds, as far as it is known."""
     reading, trouble = view.snapshot.readings.get(pod.uid), view.snapshot.troubles.get(pod.uid)
-    if reading is not None and reading.at < record.since:
+    if reading is not None and reading.at < since:
         # Asked before it was withdrawn: by now it may hold anything.
         reading = None
     if trouble is not None:

@@ -23,7 +23,7 @@ from tidegate.api.status import (
 from tidegate.core.drain_time import bound
 from tidegate.core.drain_time.eta import Eta
 from tidegate.core.drain_time.grace import drains_estimate
-from tidegate.core.planner import eta
+from tidegate.core.planner import ends, eta
 from tidegate.core.planner.blocked import Readings
 from tidegate.core.planner.plan import Plan
 from tidegate.core.state import times
@@ -40,7 +40,7 @@ def status(plan: Plan) -> LLMServiceStatus:
     view = plan.view
     snapshot = view.snapshot
     found = conditions.conditions(plan)
-    fresh = new_outcomes(view)
+    fresh = new_outcomes(plan)
     rollout = _rollout(view, fresh) or snapshot.status.rollout
     target = view.target.name if view.target is not None else snapshot.status.target_revision
     return LLMServiceStatus(
@@ -51,10 +51,10 @@ def status(plan: Plan) -> LLMServiceStatus:
         selector=f"{names.SERVICE}={snapshot.name},{names.STATE} notin ({PodState.DRAINING},{PodState.DRAINED})",
         serving=len(view.serving),
         updated=sum(p.state == PodState.SERVING and p.ready for p in view.target_pods),
-        draining=len(view.draining),
+        draining=len(view.draining) + len(_taken_away(view, PodState.DRAINING)),
         target_revision=target,
         revisions=_revisions(view),
-        pods=(*_draining_pods(view), *_third_party_drains(plan)),
+        pods=(*_draining_pods(view), *_third_party_drains(plan), *_deleted_pods(view)),
         grace_period=_grace(view),
         drain_times=_drain_times(snapshot),
         rollout=rollout if target is not None else None,
@@ -103,12 +103,39 @@ def _revisions(view: View) -> tuple[RevisionStatus, ...]:
         if d.replicas or pods or d is view.target:
             serving = sum(p.state == PodState.SERVING and p.ready for p in pods)
             draining = sum(p.state == PodState.DRAINING for p in pods)
+            draining += sum(p.revision == d.revision for p in _taken_away(view, PodState.DRAINING))
             rows.append(RevisionStatus(name=d.name, replicas=d.replicas, serving=serving, draining=draining))
     return tuple(rows)
 
 
 def _draining_pods(view: View) -> list[PodStatus]:
-    return [_draining_pod(view, pod) for pod in sorted(view.draining, key=lambda p: p.name)]
+    draining = [*view.draining, *_taken_away(view, PodState.DRAINING)]
+    return [_draining_pod(view, pod) for pod in sorted(draining, key=lambda p: p.name)]
+
+
+def _taken_away(view: View, state: PodState) -> list[Pod]:
+    return [pod for pod in view.going if pod.state == state]
+
+
+def _deleted_pods(view: View) -> list[PodStatus]:
+    """Pods that others took away while they served: listed, so that a successor tells how they ended."""
+    return [_deleted_pod(view, pod) for pod in sorted(_taken_away(view, PodState.SERVING), key=lambda p: p.name)]
+
+
+def _deleted_pod(view: View, pod: Pod) -> PodStatus:
+    reading, trouble = view.snapshot.readings.get(pod.uid), view.snapshot.troubles.get(pod.uid)
+    oldest = reading.oldest_seconds if reading is not None else None
+    return PodStatus(
+        name=pod.name,
+        state=PodState(pod.state),
+        reason=ends.reason(pod),
+        since=times.short(ends.since(view, pod)),
+        deadline=None if pod.terminates_by is None else times.short(pod.terminates_by),
+        observed_at=None if reading is None else times.short(reading.at),
+        in_flight=None if reading is None else reading.in_flight,
+        oldest_seconds=None if oldest is None else int(oldest),
+        trouble=None if trouble is None else trouble.detail,
+    )
 
 
 def _draining_pod(view: View, pod: Pod) -> PodStatus:
@@ -124,7 +151,7 @@ def _draining_pod(view: View, pod: Pod) -> PodStatus:
         state=PodState(pod.state),
         reason=None if drain is None else drain.reason,
         since=None if drain is None else times.short(drain.since),
-        deadline=None if drain is None or drain.deadline is None else times.short(drain.deadline),
+        deadline=_deadline(pod),
         observed_at=None if reading is None else times.short(reading.at),
         in_flight=None if reading is None else reading.in_flight,
         oldest_seconds=None if oldest is None else int(oldest),
@@ -132,6 +159,13 @@ def _draining_pod(view: View, pod: Pod) -> PodStatus:
         eta_upper_seconds=upper,
         trouble=None if trouble is None else trouble.detail,
     )
+
+
+def _deadline(pod: Pod) -> str | None:
+    """When its budget is spent, or its grace period if that ends before."""
+    limits = [pod.terminates_by, None if pod.drain is None else pod.drain.deadline]
+    known = [at for at in limits if at is not None]
+    return times.short(min(known)) if known else None
 
 
 def _third_party_drains(plan: Plan) -> list[PodStatus]:
@@ -191,17 +225,19 @@ def _outcome(pod: str, o: OutcomeRecord) -> OutcomeStatus:
     return OutcomeStatus(
         pod=pod,
         outcome=o.outcome,
+        reason=o.reason,
         seconds=round(o.seconds),
         cut=o.cut,
+        in_flight=o.in_flight if o.cut is None else None,
         oldest_cut_seconds=None if oldest is None else round(oldest),
         at=times.text(o.at),
     )
 
 
-def new_outcomes(view: View) -> list[tuple[str, OutcomeRecord]]:
-    """Outcomes that the status does not hold yet: of drained pods, and of draining ones that are gone."""
-    listed = view.snapshot.status.outcomes
-    known = {row.pod for row in listed}
+def new_outcomes(plan: Plan) -> list[tuple[str, OutcomeRecord]]:
+    """Outcomes that the status does not hold yet: of drained pods, and of those that others took away."""
+    view = plan.view
+    listed, known = view.snapshot.status.outcomes, view.told
     # A full list may have dropped a pod that still stands: whatever is older than all it keeps was counted.
     horizon = min((times.parse(row.at) or 0.0 for row in listed), default=0.0) if len(listed) >= KEPT_OUTCOMES else 0
     fresh = [
@@ -209,32 +245,19 @@ def new_outcomes(view: View) -> list[tuple[str, OutcomeRecord]]:
         for p in view.snapshot.pods
         if p.outcome is not None and p.name not in known and p.outcome.at > horizon
     ]
-    standing = {p.name: p for p in view.snapshot.pods}
     fresh += [
-        (
-            p.name,
-            _gone(
-                view.snapshot.now, p.drain.since if p.drain else view.snapshot.now, Outcome.RELEASED, DrainReason.MANUAL
-            ),
-        )
+        (p.name, _released(view.snapshot.now, p))
         for p in view.snapshot.pods
         if p.release and p.terminating and p.outcome is None and p.name not in known
     ]
-    known |= {name for name, _ in fresh}
-    for row in view.snapshot.status.pods:
-        pod = standing.get(row.name)
-        lost = pod is None or (not pod.alive and pod.outcome is None)
-        if lost and row.name not in known:
-            since = times.parse(row.since) or view.snapshot.now
-            fresh.append(
-                (row.name, _gone(view.snapshot.now, since, Outcome.VANISHED, row.reason or DrainReason.MANUAL))
-            )
+    fresh += [(end.pod, end.outcome) for end in plan.ends]
     return sorted(fresh, key=lambda item: (item[1].at, item[0]))
 
 
-def _gone(now: float, since: float, kind: Outcome, reason: DrainReason) -> OutcomeRecord:
-    """A pod that went without saying how: nobody can count what was cut."""
-    return OutcomeRecord(kind, max(now - since, 0.0), None, None, now, reason)
+def _released(now: float, pod: Pod) -> OutcomeRecord:
+    """A pod that was let go without a word: nobody can count what was cut."""
+    since = pod.drain.since if pod.drain else now
+    return OutcomeRecord(Outcome.RELEASED, max(now - since, 0.0), None, None, now, DrainReason.MANUAL)
 
 
 def _rollout(view: View, fresh: list[tuple[str, OutcomeRecord]]) -> RolloutStatus | None:
@@ -282,7 +305,7 @@ def _rollout(view: View, fresh: list[tuple[str, OutcomeRecord]]) -> RolloutStatu
 
 
 def _complete(view: View) -> bool:
-    steady = not view.draining and not view.rolling
+    steady = not view.draining and not view.still_draining and not view.rolling
     return steady and len(view.target_available) == view.limits.replicas == view.target_staying
 
 

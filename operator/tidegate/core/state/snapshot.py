@@ -48,6 +48,8 @@ class OutcomeRecord:
     """Whether they lasted at least so long: they were cut, or nobody saw the last one end."""
     last_arrival_after_seconds: float | None = None
     """Time from the withdrawal to the last request that still arrived, 0 if none did; None where nobody can tell."""
+    in_flight: int | None = None
+    """Requests in flight by the pod's last answer, where `cut` is not known; None: it gave none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,10 @@ class Pod:
     terminating: bool = False
     deleted_at: float | None = None
     """When its deletion was asked for, to the second; None while nobody has."""
+    terminates_by: float | None = None
+    """When its grace period is over, to the second; None while it does not terminate."""
+    disruption: str = ""
+    """Reason of the condition DisruptionTarget while that is True: evicted, preempted, lost with its node."""
     ip: str = ""
     ready_since: float | None = None
     """None while the pod is not Ready."""
@@ -254,6 +260,8 @@ class Snapshot:
     """What was learnt from this service's drains."""
     drain_times_trouble: str = ""
     """Why drain times are neither believed nor counted now, and what to do; empty when they are."""
+    last_seen: Mapping[str, Pod] = field(default_factory=dict)
+    """By uid, the pods that might hold requests when this operator last looked, as they were; some may be gone."""
     teardowns: Mapping[str, Sample] = field(default_factory=dict)
     """By pod, teardowns that were watched and wait for a drain to be counted with."""
     rejected: tuple[tuple[str, str], ...] = ()

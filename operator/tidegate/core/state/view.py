@@ -22,6 +22,10 @@ SCHEDULER_SECONDS: Final = 10.0
 """The scheduler's longest backoff (podMaxBackoffSeconds): a free place is not taken before."""
 
 
+TERMINATION_MARGIN: Final = 30.0
+"""Seconds after its grace period in which a pod may still be reported to have ended."""
+
+
 @dataclass(frozen=True)
 class View:
     """A snapshot with its first conclusions, each drawn once."""
@@ -155,6 +159,48 @@ class View:
     def leaving(self) -> list[Pod]:
         """Pods on their way out, by whomever; the place of each will be free."""
         return [p for p in self.snapshot.pods if p.terminating or (p.alive and p.state != PodState.SERVING)]
+
+    @cached_property
+    def told(self) -> frozenset[str]:
+        """Names of the pods whose outcome the status lists."""
+        return frozenset(row.pod for row in self.snapshot.status.outcomes)
+
+    def untold(self, pod: Pod) -> bool:
+        """Whether its end is still to be told, once it comes, and is not told by an outcome or a release."""
+        mine = pod.state in (PodState.SERVING, PodState.DRAINING)
+        return mine and pod.outcome is None and not pod.release and pod.name not in self.told
+
+    @cached_property
+    def going(self) -> list[Pod]:
+        """Pods that somebody else takes away, and that may hold requests until their last container has ended."""
+        listed = {row.name for row in self.snapshot.status.pods}
+        return [
+            p
+            for p in self.snapshot.pods
+            if not p.alive
+            and p.any_running
+            and self.untold(p)
+            and (p.uid in self.snapshot.last_seen or p.name in listed or not self.holds_no_work(p))
+        ]
+
+    @cached_property
+    def stuck(self) -> list[Pod]:
+        """Pods that should have ended: their grace period and a margin are over, and nothing says that they did."""
+        now = self.snapshot.now
+        return [
+            p
+            for p in self.snapshot.pods
+            if p.terminates_by is not None and p.any_running and now > p.terminates_by + TERMINATION_MARGIN
+        ]
+
+    @cached_property
+    def still_draining(self) -> list[Pod]:
+        """Of those that somebody else takes away, the ones that a rollout or a scale-in has to wait for.
+
+        One that should have ended long ago holds nobody up: its node may be dead.
+        """
+        new = self.target.revision if self.target else None
+        return [p for p in self.going if p not in self.stuck and (p.state == PodState.DRAINING or p.revision != new)]
 
     @cached_property
     def starved(self) -> list[Pod]:
