@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 from typing import Protocol, cast
 
 from tidegate.gateway.clock import Clock
@@ -11,6 +13,7 @@ REUSE_SECONDS = 1.0
 """How long an idle connection may be reused: shorter than any engine's keep-alive (uvicorn has the shortest, 5 s), so
 that the engine does not close it under a request that cannot be sent twice."""
 MAX_IDLE = 64
+NO_FILE = -1
 READ_BYTES = 64 * 1024
 # One buffer for all connections: nothing else runs between a read into it and the copy out of it.
 VIEW = memoryview(bytearray(READ_BYTES))
@@ -45,6 +48,16 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self._receiver: Receiver | None = None
         self._held = False
         self._turn: asyncio.Handle | None = None
+        self._spare = NO_FILE
+
+    def keep_readable(self) -> None:
+        """Keep the socket open if a write to it fails, so that what the engine has answered before can be read.
+
+        An engine that answers early and closes resets the connection under the rest of the upload. The failed write
+        closes the transport, and with it the answer that waits in the kernel.
+        """
+        if self._spare == NO_FILE:
+            self._spare = os.dup(self.transport.get_extra_info("socket").fileno())
 
     def attach(self, receiver: Receiver) -> None:
         """Use it for one request."""
@@ -54,6 +67,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         """The request is over; the connection is idle from now on."""
         self._receiver = None
         self.idle_since = now
+        self._close_spare()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the transport."""
@@ -81,6 +95,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
     def connection_lost(self, _exc: Exception | None) -> None:
         """Called by the transport."""
         self.lost = True
+        self._read_rest()
         if self._receiver is not None:
             self._receiver.upstream_lost()
 
@@ -105,6 +120,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
     def drop(self) -> None:
         """Close at once: that is how an engine learns that the rest is not needed."""
         self._receiver = None
+        self._close_spare()
         self.transport.abort()
 
     def _take_turns(self) -> None:
@@ -117,6 +133,18 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self._turn = None
         if not self._held and not self.transport.is_closing():
             self.transport.resume_reading()
+
+    def _read_rest(self) -> None:
+        with contextlib.suppress(OSError):
+            while self._spare != NO_FILE and self._receiver is not None and (data := os.read(self._spare, READ_BYTES)):
+                # It may be the end of the response, which drops this connection.
+                self._receiver.upstream_data(data)
+        self._close_spare()
+
+    def _close_spare(self) -> None:
+        if self._spare != NO_FILE:
+            os.close(self._spare)
+            self._spare = NO_FILE
 
 
 class Pool:

@@ -190,6 +190,8 @@ class UpstreamRequest:
     def _attach(self, connection: UpstreamConnection, *, reused: bool) -> None:
         self._connection, self._reused = connection, reused
         connection.attach(self._receiver)
+        if not self.done:
+            connection.keep_readable()
         connection.transport.write(b"".join([self._head_bytes(), *self._outbox]))
         if self._head.expects and not self.done and not self._outbox:
             self._client.write(b"HTTP/1.1 100 Continue" + END)
