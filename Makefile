@@ -26,7 +26,7 @@ CLUSTER_TESTS = failed=; \
 # Stories that run side by side; they sleep most of the time.
 WORKERS ?= 6
 
-.PHONY: help setup machine lint format test test-fast test-changed test-cluster test-long lane-llama-server lane-vllm demo mutants bench-operator bench-gateway images clean lock
+.PHONY: help setup machine lint format test test-fast test-changed test-cluster test-long lane-llama-server lane-vllm hammer demo mutants bench-operator bench-gateway images clean lock
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | column -t -s '|'
@@ -48,7 +48,7 @@ lint: setup ## formatting, lints, types, layers, commit messages, generated file
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	MYPYPATH=dev $(BIN)/mypy -p devcluster -p demolib -p gatewaybench -p mutation -p testchoice -p vllmlane -m checkoutvenv
-	MYPYPATH=dev:tests $(BIN)/mypy --follow-imports silent -p operatorbench
+	MYPYPATH=dev:tests $(BIN)/mypy --follow-imports silent -p operatorbench -p hammerlane
 	$(BIN)/mypy --strict dev/check-commits
 	$(BIN)/lint-imports
 	$(BIN)/python dev/mutants --check
@@ -87,6 +87,9 @@ lane-llama-server: setup ## the unmodified llama-server at LLAMA_SERVER=PATH beh
 lane-vllm: setup ## vLLM of the environment at VLLM=DIR behind the gateway, on the CPU and without Kubernetes
 	@test -x "$(VLLM)/bin/vllm" || { echo "VLLM must be the directory of an environment that has vLLM" >&2; exit 2; }
 	"$(VLLM)/bin/python" dev/lane-vllm
+
+hammer: setup ## rough traffic, broken engines and noise for three minutes each; ARGS="--seconds S --seed N"
+	$(BIN)/python dev/hammer $(ARGS)
 
 demo: setup ## a rollout under load to look at; KEEP=1 keeps the cluster
 	@$(WITH_CLUSTER); $(IMAGES); dev/demo
