@@ -65,6 +65,7 @@ class Admin:
         self._gateway = gateway
         self._drain = gateway.drain
         self._server: asyncio.Server | None = None
+        self._serving: set[asyncio.Task[None]] = set()
         self._routes: dict[tuple[bytes, str], Callable[[Call], Awaitable[Reply]]] = {
             (b"POST", "/drain"): self._post,
             (b"DELETE", "/drain"): self._delete,
@@ -88,7 +89,24 @@ class Admin:
         if self._server is not None:
             self._server.close()
 
+    async def end(self) -> None:
+        """Stop listening, and let go of every caller."""
+        self.close()
+        # A task that is cancelled before its first step fails in asyncio's own callback: let those begin that are new.
+        await asyncio.sleep(0)
+        while self._serving:
+            for task in self._serving:
+                task.cancel()
+            await asyncio.wait(self._serving)
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is not None:
+            self._serving.add(task)
+            task.add_done_callback(self._serving.discard)
+        await self._answer_calls(reader, writer)
+
+    async def _answer_calls(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(
             ConnectionError, TimeoutError, asyncio.IncompleteReadError, _CallerGone, asyncio.CancelledError
         ):

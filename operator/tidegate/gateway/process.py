@@ -37,6 +37,7 @@ async def serve(options: Options) -> int:
     clock = Clock()
     log = Log(instance, clock)
     gateway = Gateway(options, log, instance, clock)
+    admin = Admin(gateway)
     terminated = asyncio.Event()
 
     def on_sigterm() -> None:
@@ -47,7 +48,7 @@ async def serve(options: Options) -> int:
     # PID 1 of a container has no default action for signals: without a handler SIGTERM would be ignored.
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_sigterm)
-    admin_port = await _listen("admin", options.admin, Admin(gateway).listen)
+    admin_port = await _listen("admin", options.admin, admin.listen)
     port = await _listen("listen", options.listen, gateway.listen)
     log.write("listening", port=port, adminPort=admin_port, engine=options.engine, pid=os.getpid())
     watching = asyncio.create_task(gateway.engine.watch())
@@ -57,6 +58,7 @@ async def serve(options: Options) -> int:
     await terminated.wait()
     await end(gateway, log, clock)
     watching.cancel()
+    await admin.end()
     gateway.close()
     return 0
 
