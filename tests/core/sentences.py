@@ -204,6 +204,8 @@ def _taken_away() -> Iterator[events.Event]:
 def _between_statuses() -> Iterator[events.Event]:
     listed = {"pods": [{"name": "v1-9", "state": "draining", "since": "2027-01-15T08:00:00Z"}]}
     gone = rolling(*OLD, status=listed)
+    lost = drained("v1-9", cut=None)
+    restarted = rolling(*OLD, replace(lost, outcome=replace(lost.outcome, outcome=Outcome.VANISHED)))
     released = story("v1", *OLD[:2], replace(going(OLD[2]), release="on my own head"))
     others = STORIES[BlockedReason.DRAINED_BY_OTHERS]
     sealed = replace(others, readings={OLD[0].uid: replace(_first(others), state="sealed")})
@@ -214,7 +216,7 @@ def _between_statuses() -> Iterator[events.Event]:
     some_known = {**_UNCOUNTED, "uncounted": 2, "cutAtLeast": 4}
     less_known = story("v2", *several("v2", 3), status={**begun, "rollout": some_known})
     quiet = {*ConditionType}
-    for s in (gone, released, others, sealed, first, complete, none_known, less_known):
+    for s in (gone, restarted, released, others, sealed, first, complete, none_known, less_known):
         for event in events.news(s, status(plan(s))):
             if event.reason not in quiet and event.reason not in {*Reason}:
                 yield event

@@ -20,6 +20,7 @@ from core.stories import (
     starting,
     story,
 )
+from tidegate.api.conditions import Outcome
 from tidegate.api.status import LLMServiceStatus
 from tidegate.core.drain_time import bound
 from tidegate.core.planner.plan import plan
@@ -229,6 +230,16 @@ def test_a_draining_pod_that_terminates_by_another_s_hand_goes_on_draining_until
     over = replace(going(draining("v1-1")), any_running=False)
     ended = after(replace(deleted, pods=(over, *MIDDLE.pods[1:])))
     assert [(o["pod"], o["outcome"]) for o in ended.status.document()["outcomes"]] == [("v1-1", "Vanished")]
+
+
+def test_a_pod_whose_process_restarted_in_its_drain_is_an_event_once():
+    lost = drained("v1-1", cut=None)
+    assert lost.outcome is not None
+    lost = replace(lost, outcome=replace(lost.outcome, outcome=Outcome.VANISHED))
+    s = replace(MIDDLE, pods=(lost, *MIDDLE.pods[1:]))
+    (event,) = [e for e in events.news(s, status(plan(s))) if e.reason == "Vanished"]
+    assert "v1-1" in event.message and event.warning
+    assert [e for e in events.news(after(s), status(plan(after(s)))) if e.reason == "Vanished"] == []
 
 
 def test_a_pod_let_go_by_breaking_the_glass_is_released_and_not_vanished():

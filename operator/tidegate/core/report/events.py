@@ -51,9 +51,11 @@ def _of_conditions(before: LLMServiceStatus, after: LLMServiceStatus) -> list[Ev
 def _of_outcomes(snapshot: Snapshot, after: LLMServiceStatus) -> list[Event]:
     listed = {row.pod for row in snapshot.status.outcomes}
     releases = {p.name: p.release for p in snapshot.pods if p.release}
+    # Of a pod that is gone, or goes, its end is an Event of its own.
+    marked = {p.name for p in snapshot.pods if p.outcome is not None and p.outcome.outcome is Outcome.VANISHED}
     found = []
     for row in after.outcomes:
-        if row.pod not in listed and row.outcome is Outcome.RELEASED:
+        if row.pod not in listed and (row.outcome is Outcome.RELEASED or row.pod in marked):
             given = releases.get(row.pod)
             by = f" ({names.RELEASE}: {given})" if given else " during its drain"
             text = f"Pod {row.pod}: {row.outcome}{by}; the number of cut requests is unknown."
