@@ -8,7 +8,7 @@ from cluster.harness.load import Load, lasting
 from cluster.harness.operator import Operator
 from cluster.harness.record import MakeRecord, is_serving
 from cluster.harness.service import Namespace, Service
-from tidegate.api.conditions import DrainReason, Outcome, PodState
+from tidegate.api.conditions import ConditionType, DrainReason, Outcome, PodState, Reason
 from tidegate.core.state import times
 
 
@@ -204,3 +204,26 @@ def policy(namespace: Namespace, name: str) -> str:
     budget = namespace.kube.get(f"/apis/policy/v1/namespaces/{namespace.name}/poddisruptionbudgets/{name}")
     assert budget is not None
     return str(budget["spec"].get("unhealthyPodEvictionPolicy"))
+
+
+def test_a_second_budget_over_the_pods_is_named_until_it_is_gone(operator: Operator, namespace: Namespace) -> None:
+    """As a chart of the application brings one: no eviction is admitted while both are there."""
+    service = Service(namespace, replicas=2).apply()
+    service.wait_settled()
+    selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["chat"]}]}
+    spec = {"maxUnavailable": 1, "selector": selector}
+    budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "of-the-chart"}}
+    namespace.kube.apply(namespace.name, budget | {"spec": spec})
+    kind = ConditionType.DISRUPTION_BUDGET_CONFLICT
+    found = eventually("it is named", lambda: service.condition(kind))
+    assert (found["status"], found["reason"]) == ("True", Reason.SECOND_BUDGET)
+    assert "PodDisruptionBudget of-the-chart selects pods" in found["message"]
+    assert service.status["message"] == found["message"]
+    pod = service.serving_pod()
+    eventually("evictions fail", lambda: evict(namespace, pod).status_code == httpx.codes.INTERNAL_SERVER_ERROR)
+    eventually("an Event says so", lambda: namespace.events(Reason.SECOND_BUDGET))
+    service.kubectl("delete", "pdb/of-the-chart")
+    eventually("it is not named any more", lambda: service.condition(kind) is None)
+    assert len(namespace.events(Reason.SECOND_BUDGET)) == 1
+    evict_allowed(namespace, pod)
+    service.wait_settled()

@@ -5,6 +5,7 @@ import asyncio
 from conformance.children import Revision, make_budget, make_revision, pretend, relabel, seal, withdrawal
 from conformance.kubernetes import Kubernetes, eventually, for_a_while, refused
 from conformance.rows import Rows
+from tidegate.api import names
 from tidegate.api.errors import Unavailable
 from tidegate.cluster.port import PDBS, PODS, Object
 
@@ -130,6 +131,40 @@ async def _(k8s: Kubernetes) -> None:
     await k8s.evict(sick["metadata"]["name"])
     assert await _gone_or_going(k8s, sick)
     await refused(k8s.evict(ready["metadata"]["name"]), Unavailable)
+
+
+@ROWS.row("a pod that two budgets cover cannot be evicted, whatever they allow", "cluster.gather:budgets_beside")
+async def _(k8s: Kubernetes) -> None:
+    made = await make_revision(k8s, 2)
+    await make_budget(made)
+    first, _ = await _pods(made)
+    await _counted(made, 2, 1)
+    other = f"{k8s.name}-other"
+    expressions = [
+        {"key": names.SERVICE, "operator": "NotIn", "values": ["x"]},
+        {"key": names.REVISION, "operator": "Exists"},
+        {"key": "nowhere", "operator": "DoesNotExist"},
+    ]
+    spec = {"minAvailable": 0, "selector": {"matchLabels": {names.SERVICE: k8s.name}, "matchExpressions": expressions}}
+    await k8s.create(PDBS, {"metadata": {"name": other}, "spec": spec})
+
+    async def refused_for_two() -> bool:
+        return "more than one PodDisruptionBudget" in str(
+            await refused(k8s.evict(first["metadata"]["name"]), Unavailable)
+        )
+
+    await eventually("both are known", refused_for_two)
+    assert not await _gone_or_going(k8s, first)
+    await k8s.delete(PDBS, other)
+
+    async def admitted() -> bool:
+        try:
+            await k8s.evict(first["metadata"]["name"])
+        except Unavailable:
+            return False
+        return True
+
+    await eventually("the second one is forgotten", admitted)
 
 
 @ROWS.row("a budget that was never counted admits no eviction of a running pod", BUDGET)

@@ -169,6 +169,7 @@ CONDITIONS = {
     R.PRE_STOP_ALTERED: story("v1", *OLD[:2], serving("v1-3", hooked=False)),
     R.CONTAINER_WITHOUT_PRE_STOP: story("v1", *several("v1", 3, unhooked=(Unhooked("istio-proxy", 5.0),))),
     R.SELECTOR_WITHOUT_STATE: whole(services_without_state=("front",)),
+    R.SECOND_BUDGET: whole(budgets_beside=("of-the-chart",)),
     R.PORTS_BESIDE_GATEWAY: behind_gateway(VLLM, BESIDE),
     R.FLAGS_MISSING: behind_gateway(VLLM),
 } | {STALLING[reason]: STORIES[reason] for reason in STALLING} | {R.PAUSED: STORIES[B.PAUSED]}  # fmt: skip

@@ -137,6 +137,10 @@ OWN_PROBE = {"template": {"spec": {"containers": [container("v1", readinessProbe
             ["tidegate-pod-delete", "apply manifests/cluster"]),
         (story("v1", *OLD, services_without_state=("front",)), "ServiceNotWithdrawn", "SelectorWithoutState",
             ["Service front", "Add tidegate.dev/state: serving"]),
+        (story("v1", *OLD, budgets_beside=("of-the-chart",)), "DisruptionBudgetConflict", "SecondBudget",
+            ["PodDisruptionBudget of-the-chart selects pods that Tidegate's own, chat, covers", "500", "Delete it"]),
+        (story("v1", *OLD, budgets_beside=("a", "b")), "DisruptionBudgetConflict", "SecondBudget",
+            ["PodDisruptionBudgets a and b select pods", "Delete them, or"]),
         (story("v2", HELD, *OLD[1:], serving("v2-1"), spec={"drain": {"onExpiry": "Hold"}}),
             "DrainOverdue", "BudgetHeld",
             ["v1-1 has exceeded its drain budget of 600 s and is held, which blocks the rollout: 1 request in flight.",
@@ -150,7 +154,8 @@ OWN_PROBE = {"template": {"spec": {"containers": [container("v1", readinessProbe
             ["chat-v1", "77 s", "140 s", "spec.rollout.restartedAt"]),
         (story("v1", *OLD, spec=OWN_PROBE), "ReadinessNotDrainAware", "OwnReadinessProbe", ["server", "/readyz"]),
     ],
-    ids=["no answer", "no locks", "a foreign Service", "held", "late", "older template", "older grace period",
+    ids=["no answer", "no locks", "a foreign Service", "a second budget", "two of them", "held", "late",
+        "older template", "older grace period",
         "own readiness"],
 )  # fmt: skip
 def test_a_further_condition_is_there_while_true_and_names_the_remedy(s, kind, reason, words):

@@ -1,12 +1,13 @@
-"""What others add beside the operator's objects: containers in its pods."""
+"""What others add beside the operator's objects: containers in its pods, and a second budget over them."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from simulation.world import World
-from tidegate.cluster.port import EVENTS, PODS, Kind, Object
+from simulation.world import NAMESPACE, World
+from tidegate.api.errors import Unavailable
+from tidegate.cluster.port import EVENTS, PDBS, PODS, Kind, Object
 
 PROXY = {"name": "istio-proxy", "image": "proxy:1"}
 
@@ -45,3 +46,25 @@ def test_an_injected_proxy_is_named_until_no_pod_has_it(world: World, monkeypatc
     world.edit(restartedAt="2026-01-01T00:10:00Z")
     world.settle()
     assert not world.condition("InPodLockPartial")
+
+
+def test_a_second_budget_is_named_once_while_it_is_there(world: World) -> None:
+    world.create()
+    world.settle()
+    selector = {"matchExpressions": [{"key": "tidegate.dev/revision", "operator": "Exists"}]}
+    body = {"metadata": {"name": "of-the-chart", "namespace": NAMESPACE}}
+    world.server.create(PDBS, body | {"spec": {"minAvailable": 1, "selector": selector}})
+    world.until(lambda: world.condition("DisruptionBudgetConflict"))
+    assert world.condition("DisruptionBudgetConflict")["reason"] == "SecondBudget"
+    assert "PodDisruptionBudget of-the-chart" in world.status()["message"]
+    assert world.status()["phase"] == "Ready"
+    with pytest.raises(Unavailable, match="500"):
+        world.evict(world.pods()[0])
+    # Its status moves with the pods of a rollout, which goes on, and says nothing new.
+    world.edit(image="app:v2")
+    world.settle()
+    assert len(events(world, "SecondBudget")) == 1
+    world.delete(PDBS, "of-the-chart")
+    world.until(lambda: not world.condition("DisruptionBudgetConflict"))
+    world.evict(world.pods()[0])
+    world.settle()

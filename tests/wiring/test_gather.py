@@ -5,7 +5,7 @@ from typing import Any
 from tidegate.api import names
 from tidegate.api.resource import LLMServiceSpec
 from tidegate.cluster import gather
-from tidegate.cluster.port import DEPLOYMENTS, PODS, REPLICASETS, SERVICES, Kind
+from tidegate.cluster.port import DEPLOYMENTS, PDBS, PODS, REPLICASETS, SERVICES, Kind
 from tidegate.cluster.store import Store
 from tidegate.core.state.snapshot import Snapshot
 
@@ -65,3 +65,35 @@ def test_a_deployment_of_somebody_else_s_is_named_and_its_pods_are_not_ours():
     s = seen((DEPLOYMENTS, theirs), *others)
     assert (s.deployments, s.replica_sets, s.pods) == ((), (), ())
     assert [(c.kind, c.name) for c in s.conflicts] == [("Deployment", "chat-v1")]
+
+
+def budget(name: str, selector: dict[str, Any] | None, **meta: Any) -> tuple[Kind, dict[str, Any]]:
+    raw = body(name, [], spec={"maxUnavailable": 1} | ({} if selector is None else {"selector": selector}))
+    return PDBS, {**raw, "metadata": raw["metadata"] | {"labels": {}} | meta}
+
+
+APP = {"matchLabels": {names.SERVICE: "chat"}}
+
+
+def test_budgets_of_others_over_our_pods_are_known_by_whatever_their_selectors_say():
+    found = seen(
+        *OURS,
+        budget("all", {}),
+        budget("none", None),
+        budget("by-label", APP),
+        budget("by-expression", {"matchExpressions": [{"key": names.REVISION, "operator": "NotIn", "values": ["v2"]}]}),
+        budget("of-an-app", {"matchLabels": {"app": "other"}}),
+        budget("without-us", {"matchExpressions": [{"key": names.SERVICE, "operator": "DoesNotExist"}]}),
+        budget("elsewhere", {}, namespace="another"),
+        budget("chat", APP),
+    )
+    assert found.budgets_beside == ("all", "by-label", "by-expression")
+
+
+def test_pods_that_our_own_budget_leaves_out_have_one_budget_alone():
+    (_, pod) = OURS[2]
+    drained = {**pod, "metadata": pod["metadata"] | {"labels": LABELS | {names.STATE: "drained"}}}
+    going = {**pod, "metadata": pod["metadata"] | {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    for one in (drained, going):
+        assert seen(*OURS[:2], (PODS, one), budget("all", {})).budgets_beside == ()
+    assert seen(*OURS[:2], budget("all", {})).budgets_beside == (), "nor is there anything to say without pods"

@@ -154,12 +154,18 @@ async def test_an_event_that_is_no_news_queues_nothing(operator: Operator):
     assert await queued(operator) == []
 
 
-async def test_somebody_s_own_service_queues_every_llmservice_of_its_namespace(operator: Operator):
+@pytest.mark.parametrize("kind", [SERVICES, PDBS], ids=lambda kind: kind.plural)
+@pytest.mark.parametrize("labels", [{}, {names.SERVICE: "a"}, {names.SERVICE: "nobody"}], ids=["none", "a", "nobody"])
+async def test_somebody_s_own_object_queues_every_llmservice_of_its_namespace(
+    operator: Operator, kind: Kind, labels: dict[str, str]
+):
+    """Whatever its labels are, which may be copied, and when it goes too."""
     for name, namespace in (("a", "shop"), ("b", "shop"), ("c", "other")):
         await send(operator, LLM_SERVICES, raw(LLM_SERVICES, name, namespace=namespace))
     await queued(operator)
-    await send(operator, SERVICES, raw(SERVICES, "front"))
-    assert await queued(operator) == ["shop/a", "shop/b"]
+    for type_ in ("ADDED", "DELETED"):
+        await send(operator, kind, raw(kind, "front", labels=labels), type_)
+        assert sorted({*await queued(operator)} - {"shop/nobody"}) == ["shop/a", "shop/b"]
 
 
 async def test_what_belongs_to_no_llmservice_queues_nothing(operator: Operator):

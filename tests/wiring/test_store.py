@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.cluster.port import DEPLOYMENTS, PODS, Kind
+from tidegate.cluster.port import DEPLOYMENTS, PDBS, PODS, Kind
 from tidegate.cluster.store import Store
 
 
@@ -187,3 +187,20 @@ def test_an_object_is_projected_once_per_version_and_forgotten_with_it():
     assert look() == "7"
     store.remove(DEPLOYMENTS, made(8, uid="2"))
     assert store._projected == {}
+
+
+def test_the_status_of_a_budget_is_neither_kept_nor_news():
+    """It moves with every pod, of every application of the cluster."""
+    store = Seen()
+    store.put(PDBS, made(5) | {"status": {"currentHealthy": 3}})
+    held = store.get(PDBS, "shop", "a")
+    assert held is not None and "status" not in held
+    store.put(PDBS, made(6) | {"spec": made(5)["spec"], "status": {"currentHealthy": 2}})
+    assert store.news == [("poddisruptionbudgets", "a")]
+    store.put(PDBS, made(5))
+    held = store.get(PDBS, "shop", "a")
+    assert held is not None and held["metadata"]["resourceVersion"] == "6", "it is the newer one all the same"
+    store.put(PDBS, made(7))
+    assert len(store.news) == 2, "its selector may have changed"
+    store.put(PDBS, made(8, app="x") | {"spec": made(7)["spec"]})
+    assert len(store.news) == 3, "and so may its labels"

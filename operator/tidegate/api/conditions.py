@@ -27,6 +27,7 @@ class ConditionType(StrEnum):
     DRAIN_ENDPOINT_UNREACHABLE = "DrainEndpointUnreachable"
     IN_POD_LOCK_PARTIAL = "InPodLockPartial"
     SERVICE_NOT_WITHDRAWN = "ServiceNotWithdrawn"
+    DISRUPTION_BUDGET_CONFLICT = "DisruptionBudgetConflict"
     READINESS_NOT_DRAIN_AWARE = "ReadinessNotDrainAware"
 
 
@@ -60,6 +61,7 @@ class Reason(StrEnum):
     PRE_STOP_ALTERED = "PreStopAltered"
     CONTAINER_WITHOUT_PRE_STOP = "ContainerWithoutPreStop"
     SELECTOR_WITHOUT_STATE = "SelectorWithoutState"
+    SECOND_BUDGET = "SecondBudget"
     PORTS_BESIDE_GATEWAY = "PortsBesideGateway"
     FLAGS_MISSING = "FlagsMissing"
 

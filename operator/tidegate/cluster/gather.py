@@ -14,7 +14,7 @@ from tidegate.core.render import objects
 from tidegate.core.report import conflicts
 from tidegate.core.state.snapshot import Conflict, Deployment, Pod, Reading, ReplicaSet, Snapshot, Trouble
 
-from . import project
+from . import project, selectors
 from .port import DEPLOYMENTS, LLM_SERVICES, PDBS, PODS, REPLICASETS, SERVICES, Kind, Object
 from .store import Store
 
@@ -78,6 +78,7 @@ def snapshot(store: Store, service: Object, spec: LLMServiceSpec, known: Known) 
         conflicts=children.conflicts + clash + other + known.conflicts,
         locks_missing=known.locks_missing,
         services_without_state=tuple(services_without_state(store, owner.namespace, children.pods)),
+        budgets_beside=tuple(budgets_beside(store, owner, children.pods)),
         gateway_image=known.gateway_image,
         poll_seconds=known.poll_seconds,
         has_secret=known.has_secret,
@@ -182,6 +183,17 @@ def services_without_state(store: Store, namespace: str, pods: tuple[Pod, ...]) 
             yield raw["metadata"]["name"]
 
 
+def budgets_beside(store: Store, owner: objects.Owner, pods: tuple[Pod, ...]) -> Iterator[str]:
+    """PodDisruptionBudgets of others that cover pods which our own covers as well."""
+    own = objects.budget_selector(owner)
+    covered = [have for have in _labels_of(store, owner.namespace, pods, alive=True) if selectors.selects(own, have)]
+    for raw in store.select(PDBS, owner.namespace):
+        selector = (raw.get("spec") or {}).get("selector")
+        mine = raw["metadata"]["name"] == owner.name
+        if not mine and any(selectors.selects(selector, have) for have in covered):
+            yield raw["metadata"]["name"]
+
+
 def withdrawing_services(store: Store, namespace: str, service: str) -> list[str]:
     """Services that a pod of `service` leaves by its state label: their slices are waited for."""
     found = []
@@ -192,8 +204,8 @@ def withdrawing_services(store: Store, namespace: str, service: str) -> list[str
     return found
 
 
-def _labels_of(store: Store, namespace: str, pods: tuple[Pod, ...]) -> list[Mapping[str, str]]:
-    raws = (store.get(PODS, namespace, pod.name) for pod in pods)
+def _labels_of(store: Store, namespace: str, pods: tuple[Pod, ...], *, alive: bool = False) -> list[Mapping[str, str]]:
+    raws = (store.get(PODS, namespace, pod.name) for pod in pods if pod.alive or not alive)
     return [raw["metadata"].get("labels") or {} for raw in raws if raw is not None]
 
 

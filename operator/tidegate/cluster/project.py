@@ -10,7 +10,7 @@ from tidegate.core.state import times
 from tidegate.core.state.snapshot import ContainerStatus, Deployment, DrainRecord, OutcomeRecord, Pod, ReplicaSet
 
 from . import hooks
-from .port import PODS, Kind
+from .port import PDBS, PODS, Kind
 
 Raw = Mapping[str, Any]
 
@@ -240,6 +240,9 @@ def controller(raw: Raw) -> Mapping[str, Any]:
 def trim(kind: Kind, raw: dict[str, Any]) -> dict[str, Any]:
     """The parts of an object that the store keeps: a tenth of a pod, since there may be 10,000 pods."""
     raw["metadata"].pop("managedFields", None)
+    if kind is PDBS:
+        # All budgets of all namespaces are watched. Their status moves with every pod, and nobody reads it.
+        return {key: value for key, value in raw.items() if key != "status"}
     if kind is not PODS:
         return raw
     meta, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, TypeVar
 
 from . import project
-from .port import Kind, Object
+from .port import PDBS, Kind, Object
 
 T = TypeVar("T")
 MOST_GONE: Final = 20_000
@@ -45,7 +45,9 @@ class Store:
         if held is not None:
             self._projected.pop(held["metadata"].get("uid", ""), None)
         space[meta["name"]] = raw
-        self._changed(kind, raw)
+        # A newer version of what is not kept is no news.
+        if held is None or kind is not PDBS or _content(held) != _content(raw):
+            self._changed(kind, raw)
 
     def remove(self, kind: Kind, raw: Object) -> None:
         """An object was deleted, `raw` being the last of it."""
@@ -105,6 +107,11 @@ class Store:
 def _matches(raw: Object, labels: dict[str, str]) -> bool:
     have: dict[str, Any] = raw["metadata"].get("labels") or {}
     return all(have.get(key) == value for key, value in labels.items())
+
+
+def _content(raw: Object) -> Object:
+    """The object without the number that every write changes."""
+    return {**raw, "metadata": {**raw["metadata"], "resourceVersion": ""}}
 
 
 def _version(raw: Object) -> int:

@@ -27,9 +27,10 @@ WATCHED: Final[tuple[tuple[Kind, str], ...]] = (
     (DEPLOYMENTS, OURS),
     (REPLICASETS, OURS),
     (PODS, OURS),
-    (PDBS, ""),
     (NAMESPACES, ""),
-    # Users' own count too: a withdrawn pod has to leave every Service, and a name may be taken.
+    # Users' own count too: a pod must not have two budgets, it has to leave every Service when it is withdrawn, and a
+    # name may be taken.
+    (PDBS, ""),
     (SERVICES, ""),
 )
 """Each kind that is watched and swept, with its label selector."""
@@ -75,10 +76,11 @@ class Operator:
             await self._sessions.close()
 
     def _changed(self, kind: Kind, raw: Object) -> None:
-        if kind is SERVICES and names.SERVICE not in (raw["metadata"].get("labels") or {}):
+        labels = raw["metadata"].get("labels") or {}
+        # A label may be copied, so one of ours is also known by its owner.
+        if kind in (SERVICES, PDBS) and not (names.SERVICE in labels and gather.controlled(raw)):
             for service in self._store.select(LLM_SERVICES, raw["metadata"]["namespace"]):
                 self._queue.add(f"{service['metadata']['namespace']}/{service['metadata']['name']}")
-            return
         key = gather.service_key(kind, raw)
         if key is not None:
             self._queue.add(key)

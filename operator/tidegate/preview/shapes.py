@@ -1,5 +1,6 @@
 """What the parts of the simulation read off objects."""
 
+from tidegate.cluster import selectors
 from tidegate.cluster.port import Kind, Object
 from tidegate.core.state import times
 
@@ -36,14 +37,8 @@ def ready_since(pod: Object) -> float:
 
 
 def selects(budget: Object, pod: Object) -> bool:
-    """Whether a selector with matchLabels and `In` expressions selects the pod."""
-    selector, labels = budget["spec"]["selector"], pod["metadata"].get("labels") or {}
-    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
-        return False
-    expressions = selector.get("matchExpressions") or []
-    if any(e["operator"] != "In" for e in expressions):
-        raise NotImplementedError(f"selector {expressions}")
-    return all(labels.get(e["key"]) in e["values"] for e in expressions)
+    """Whether a PodDisruptionBudget covers the pod."""
+    return selectors.selects(budget["spec"].get("selector"), pod["metadata"].get("labels") or {})
 
 
 def controller_uid(item: Object) -> str:

@@ -85,6 +85,10 @@ def notices(view: View) -> Iterator[Notice]:
     if snapshot.services_without_state:
         found = Names(snapshot.services_without_state)
         yield Notice(ConditionType.SERVICE_NOT_WITHDRAWN, Reason.SELECTOR_WITHOUT_STATE, detail=found)
+    if snapshot.budgets_beside:
+        yield Notice(
+            ConditionType.DISRUPTION_BUDGET_CONFLICT, Reason.SECOND_BUDGET, detail=Names(snapshot.budgets_beside)
+        )
     yield from template_notices(snapshot.spec)
 
 

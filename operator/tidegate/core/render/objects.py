@@ -101,13 +101,17 @@ def disruption_budget(owner: Owner, spec: LLMServiceSpec, *, unready_are_idle: b
         "spec": {
             "minAvailable": HOLD_ALL if hold else max(spec.replicas - 1, 0),
             "unhealthyPodEvictionPolicy": "AlwaysAllow" if unready_are_idle else "IfHealthyBudget",
-            "selector": {
-                "matchLabels": {names.SERVICE: owner.name},
-                "matchExpressions": [
-                    {"key": names.STATE, "operator": "In", "values": [PodState.SERVING.value, PodState.DRAINING.value]}
-                ],
-            },
+            "selector": budget_selector(owner),
         },
+    }
+
+
+def budget_selector(owner: Owner) -> dict[str, Any]:
+    """The pods that the PodDisruptionBudget covers: all that are not drained."""
+    undrained = [PodState.SERVING.value, PodState.DRAINING.value]
+    return {
+        "matchLabels": {names.SERVICE: owner.name},
+        "matchExpressions": [{"key": names.STATE, "operator": "In", "values": undrained}],
     }
 
 

@@ -30,7 +30,7 @@ def text(view: View, notice: Notice) -> str:
         case Names(found) if notice.reason is Reason.CONTAINER_WITHOUT_PRE_STOP:
             return _unhooked(found, notice.pods)
         case Names(found):
-            return _environment(notice.reason, found)
+            return _environment(view, notice.reason, found)
         case _:
             return _revision(view, notice)
 
@@ -62,11 +62,18 @@ def of_template(spec: LLMServiceSpec, notice: Notice) -> str:
             return ""
 
 
-def _environment(reason: Reason, found: tuple[str, ...]) -> str:
+def _environment(view: View, reason: Reason, found: tuple[str, ...]) -> str:
     if reason is Reason.POLICIES_MISSING:
         missing = ", ".join(found)
         return f"Admission policies not in force: {missing}. One pod is drained at a time; apply manifests/cluster."
     one = len(found) == 1
+    if reason is Reason.SECOND_BUDGET:
+        noun, verb = ("PodDisruptionBudget", "selects") if one else ("PodDisruptionBudgets", "select")
+        return (
+            f"{noun} {listed(found)} {verb} pods that Tidegate's own, {view.snapshot.name}, covers. The API server "
+            "answers 500 to every eviction of a pod that has two, so kubectl drain and autoscalers fail. Delete "
+            f"{'it' if one else 'them'}, or exclude pods with the label {names.SERVICE} from the selector."
+        )
     return (
         f"{'Service' if one else 'Services'} {', '.join(found)} {'selects' if one else 'select'} these pods without "
         f"the label {names.STATE}, so a draining pod gets requests until its readiness fails. Add "

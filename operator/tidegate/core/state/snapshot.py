@@ -247,6 +247,8 @@ class Snapshot:
     locks_missing: tuple[str, ...] = ()
     services_without_state: tuple[str, ...] = ()
     """Services of others that select these pods without the state label."""
+    budgets_beside: tuple[str, ...] = ()
+    """PodDisruptionBudgets of others that cover these pods too."""
     poll_seconds: float = 5.0
     """How soon to look again while something is awaited that may send no event."""
     gateway_image: str = names.GATEWAY_IMAGE
