@@ -23,6 +23,22 @@ def test_a_delete_by_hand_is_refused_and_an_eviction_drains_in_place(world: Worl
     assert world.ledger.tokens == 0
 
 
+def test_of_one_replica_the_only_pod_may_be_evicted_unless_it_is_held(world: World) -> None:
+    """As documented: maxUnavailable is about rollouts, and the budget asks for replicas - 1 others."""
+    world.create(replicas=1, maxUnavailable=0)
+    world.settle()
+    world.edit(disruption={"mode": "Hold"})
+    world.run(5)
+    with pytest.raises(Unavailable, match="429"):
+        world.evict(world.pods()[0])
+    world.edit(disruption={"mode": "Budget"})
+    world.run(5)
+    evicted = world.pods()[0]
+    world.evict(evicted)
+    world.settle()
+    assert evicted["metadata"]["uid"] not in {pod["metadata"]["uid"] for pod in world.pods()}
+
+
 def test_under_hold_an_eviction_waits_until_the_pod_is_drained(world: World) -> None:
     world.create(disruption={"mode": "Hold"})
     world.settle()

@@ -100,7 +100,7 @@ class Rollout(Model):
     """Maximum number of pods above replicas during a rollout, as a number or a percentage rounded up; absent: 1."""
     max_unavailable: Slots = 0
     """Maximum number of pods below replicas during a rollout, as a number or a percentage rounded down; absent: 0. If
-    maxSurge and maxUnavailable both resolve to 0, one pod may be unavailable."""
+    maxSurge and maxUnavailable both resolve to 0, one pod may be unavailable. Evictions follow spec.disruption."""
     min_ready_seconds: int = bounded(0, 0, DAY)
     """Seconds that a new pod must stay Ready before an old pod drains; absent: 0."""
     progress_deadline_seconds: Annotated[int, Field(ge=1, le=WEEK, strict=True)] | None = None
@@ -146,8 +146,9 @@ class Disruption(Model):
     """What node drains may do."""
 
     mode: DisruptionMode = DisruptionMode.BUDGET
-    """Budget: an eviction is allowed while enough pods remain. Hold: node drains wait until you roll out or scale in;
-    absent: Budget."""
+    """Budget: an eviction is allowed while replicas - 1 healthy pods remain, whatever spec.rollout.maxUnavailable is.
+    So with one replica the only pod may be evicted, and requests are refused until its replacement serves. Hold: node
+    drains wait until you roll out or scale in; absent: Budget."""
 
 
 def _declared(port: str) -> str:
