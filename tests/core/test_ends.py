@@ -171,6 +171,15 @@ def test_an_end_is_told_once_while_its_pod_stands_and_when_it_is_gone():
     third = after(second, plan(second), pods=second.pods[1:])
     assert [len(plan(s).ends) for s in (first, second, third)] == [1, 0, 0]
     assert [row.pod for row in status(plan(third)).outcomes] == ["v1-1"]
+    # Another operator has told it meanwhile.
+    assert plan(replace(second, last_seen=first.last_seen)).ends == ()
+
+
+def test_one_that_is_remembered_and_listed_is_told_once():
+    going = middle(SERVED, says(SERVED, "draining"))
+    listed = after(going, plan(going))
+    assert [row.name for row in listed.status.pods] == ["v1-1"]
+    assert len(plan(replace(listed, pods=(over(SERVED), *listed.pods[1:]))).ends) == 1
 
 
 def test_an_end_that_was_not_reported_is_told_by_the_successor_and_then_as_unknown():
