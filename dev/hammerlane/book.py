@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 
 HEADER = "X-Hammer"
 """Carries the id of each request that the lane sends."""
+
+_ID = re.compile(rb"(?=(h[0-9]{8}h))")
 
 
 @dataclass(slots=True)
@@ -22,6 +25,10 @@ class Book:
         """An id that no other request has."""
         self.last += 1
         return f"h{self.last:08d}h"
+
+    def note(self, data: bytes) -> None:
+        """Count every id in what is sent: a fault may have made one request's id that of another."""
+        self.sent.update(found.decode() for found in _ID.findall(data))
 
     def replayed(self) -> list[str]:
         """The ids that the engine has seen more often than their client has sent them."""

@@ -165,8 +165,7 @@ class Clients:
         """Requests with faults in them."""
         names = [self._book.new_id() for _ in range(self._rng.choice([1, 1, 3]))]
         data = b"".join(mutated(request(name, self._rng), self._rng) for name in names)
-        for name in names:
-            self._book.sent[name] = data.count(name.encode())
+        self._book.note(data)
         return await self._shout(self._port, data)
 
     async def admin_noise(self) -> str:

@@ -96,6 +96,14 @@ def test_a_request_that_its_client_sent_once_may_be_seen_once() -> None:
     assert faults(STILL, STILL, book, []) == ["request c was sent 1 and seen 2 times"]
 
 
+def test_an_id_that_a_fault_has_turned_into_another_one_counts_for_that() -> None:
+    book = Book()
+    mine, other = book.new_id(), book.new_id()
+    book.note(f"X-Hammer: {mine}\r\n".encode())
+    book.note(f"X-Hammer: {mine}\r\nX: {other}{other[1:]}".encode())
+    assert book.sent == {mine: 2, other: 2}
+
+
 @pytest.mark.parametrize(
     "line",
     [
