@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from cluster.harness.kube import PODS, REPLICASETS, Object, eventually
+from cluster.harness.kube import BUDGETS, PODS, REPLICASETS, Object, eventually
 from cluster.harness.load import Load, lasting
 from cluster.harness.operator import Operator
 from cluster.harness.record import MakeRecord, is_serving
@@ -177,7 +177,9 @@ def test_a_drain_of_their_node_ends_while_pods_crash_and_is_refused_once_they_ca
     kube = namespace.kube
 
     def crashing() -> bool:
-        states = [status.get("state") or {} for pod in service.pods() for status in pod["status"]["containerStatuses"]]
+        states = [
+            status.get("state") or {} for pod in service.pods() for status in pod["status"].get("containerStatuses", ())
+        ]
         return len(states) == 3 and all(
             (state.get("waiting") or {}).get("reason") == "CrashLoopBackOff" for state in states
         )
@@ -201,7 +203,7 @@ def test_a_drain_of_their_node_ends_while_pods_crash_and_is_refused_once_they_ca
 
 
 def policy(namespace: Namespace, name: str) -> str:
-    budget = namespace.kube.get(f"/apis/policy/v1/namespaces/{namespace.name}/poddisruptionbudgets/{name}")
+    budget = namespace.kube.get(f"{BUDGETS.format(namespace.name)}/{name}")
     assert budget is not None
     return str(budget["spec"].get("unhealthyPodEvictionPolicy"))
 

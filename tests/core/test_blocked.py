@@ -65,6 +65,10 @@ STORIES = {
     B.BUDGET_HELD: story("v2", HELD, *OLD[1:], NEW, spec=HOLD),
     B.NEW_REVISION_FAILED: story("v2", *OLD, crashing("v2-1")),
     B.PODS_REFUSED: story("v2", *OLD, deployments=[deployment("v1", 3), deployment("v2", 1, failure="exceeded quota")]),
+    B.POD_STUCK_TERMINATING: story(
+        "v2", replace(going(OLD[0]), node="node-1", terminates_by=NOW - 31), *OLD[1:], homeless("v2-1"),
+        counts={"v1": 2}, spec={"rollout": {"maxSurge": 0, "maxUnavailable": 1}},
+    ),
     B.NO_SPARE_CAPACITY: story("v2", *OLD, homeless("v2-1")),
     B.PROGRESS_DEADLINE_EXCEEDED: story("v2", *OLD, unready("v2-1", created=NOW - 2401)),
     B.PREDECESSOR_TERMINATING: story("v1", conflicts=(PREDECESSOR,)),

@@ -13,18 +13,21 @@ from core.stories import (
     deployment,
     draining,
     going,
+    homeless,
     raw_spec,
     record,
     serving,
     several,
+    starting,
     story,
     told,
     unready,
 )
+from tidegate.api.conditions import BlockedReason
 from tidegate.core.planner import revision
 from tidegate.core.planner.actions import ApplyChild
 from tidegate.core.planner.plan import plan
-from tidegate.core.state.snapshot import Trouble
+from tidegate.core.state.snapshot import Pod, Trouble
 
 OLD = several("v1", 3)
 LOOSE = {"rollout": {"maxUnavailable": 2}}
@@ -164,3 +167,43 @@ def test_a_pod_that_starts_to_work_is_protected_again():
         (back,) = [a for a in plan(s).actions if isinstance(a, ApplyChild)]
         assert back.body["spec"]["unhealthyPodEvictionPolicy"] == "IfHealthyBudget"
     assert "apply PodDisruptionBudget chat" not in told(story("v1", *crash, live_budget=made.body))
+
+
+NO_SURGE = {"rollout": {"maxSurge": 0, "maxUnavailable": 1}}
+
+
+def ending(pod: Pod, by: float, **fields: Any) -> Pod:
+    """Terminating, with a grace period that is over in `by` seconds."""
+    return replace(going(pod), terminates_by=NOW + by, node="node-1", **fields)
+
+
+@pytest.mark.parametrize(
+    ("pod", "actions"),
+    [
+        pytest.param(ending(OLD[0], 100), [], id="within its grace period"),
+        pytest.param(ending(OLD[0], -29), [], id="within the margin"),
+        pytest.param(ending(OLD[0], -31), ["raise v2 to 1"], id="stuck, as on a dead node"),
+        pytest.param(ending(OLD[0], 100, any_running=False), ["raise v2 to 1"], id="its containers have ended"),
+    ],
+)
+def test_without_surge_a_terminating_pod_holds_its_place_no_longer_than_it_can_hold_a_device(
+    pod: Pod, actions: list[str]
+):
+    assert told(story("v2", pod, *OLD[1:], counts={"v1": 2, "v2": 0}, spec=NO_SURGE)) == actions
+    # A scale-out waits by the same rule, and no longer.
+    wider = told(story("v1", pod, *OLD[1:], counts={"v1": 2}, spec=NO_SURGE))
+    assert wider == (["raise v1 to 3"] if actions else [])
+
+
+def test_it_looks_again_when_the_place_of_a_stuck_pod_counts_as_free():
+    s = story("v2", ending(OLD[0], -28), *OLD[1:], counts={"v1": 2, "v2": 0}, spec=NO_SURGE)
+    assert plan(s).requeue_after == pytest.approx(2, abs=0.1)
+
+
+def test_a_stuck_pod_is_named_only_where_its_device_is_missed():
+    stuck = ending(OLD[0], -31)
+    goes_on = story("v2", stuck, *OLD[1:], starting("v2-1"), counts={"v1": 2}, spec=NO_SURGE)
+    assert plan(goes_on).blocked_by(BlockedReason.POD_STUCK_TERMINATING) is None
+    found = plan(story("v2", stuck, *OLD[1:], homeless("v2-1"), counts={"v1": 2}, spec=NO_SURGE))
+    blocked = found.blocked_by(BlockedReason.POD_STUCK_TERMINATING)
+    assert blocked is not None and [pod.name for pod in blocked.pods] == ["v2-1", "v1-1"]

@@ -154,7 +154,7 @@ class Checks:
                 total += _places(d, pods, basis)
         if limits.surge == 0:
             known = {p.uid for p in basis.pods if p.terminating}
-            total += sum(p["metadata"]["uid"] in known for p in pods)
+            total += sum(p["metadata"]["uid"] in known and _may_hold_a_device(p, basis.now) for p in pods)
         if total > limits.most_pods:
             name = deployment["metadata"]["name"]
             self.note(f"{name} was raised: {total} pods, at most {limits.most_pods} (replicas + maxSurge)")
@@ -228,6 +228,13 @@ def _places(deployment: Object, pods: list[Object], basis: Snapshot) -> int:
     paid = set(deployment["metadata"]["annotations"].get(names.RELEASED, "").split(","))
     beside = sum(p["metadata"]["uid"] in paid for p in mine)
     return max(int(deployment["spec"]["replicas"]) + beside, sum(p["metadata"]["uid"] in known for p in mine))
+
+
+def _may_hold_a_device(pod: Object, now: float) -> bool:
+    """A terminating pod: until its containers have ended, and while they can still run if nobody says so."""
+    due = times.parse(pod["metadata"].get("deletionTimestamp"))
+    running = any("running" in (c.get("state") or {}) for c in pod["status"].get("containerStatuses") or [])
+    return running and (due is None or now <= due + 30)
 
 
 def _revision(deployment: Object) -> Any:

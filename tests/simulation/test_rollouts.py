@@ -23,14 +23,24 @@ def test_a_rollout_drains_every_old_pod_and_cuts_nothing(
     assert set(world.checks.deletes.values()) == {"replicaset-controller"}
 
 
-def test_without_surge_a_new_pod_starts_only_when_the_old_one_is_really_gone(world: World) -> None:
+def test_without_surge_a_new_pod_starts_only_when_the_old_one_has_really_ended(world: World) -> None:
     world.image("app:v1", stop=20.0)
     standing(world, replicas=2, maxSurge=0, maxUnavailable=1)
     world.kubelet.capacity = 2
     world.edit(image="app:v2")
-    world.until(lambda: any("deletionTimestamp" in p["metadata"] for p in world.pods(alive=False)))
+
+    def running() -> list[str]:
+        """Of the pods that are being deleted, those whose containers run: they hold their device."""
+        states = {
+            p["metadata"]["uid"]: [c["state"] for c in p["status"]["containerStatuses"]]
+            for p in world.pods(alive=False)
+            if "deletionTimestamp" in p["metadata"]
+        }
+        return [uid for uid, found in states.items() if any("running" in state for state in found)]
+
+    world.until(running)
     going = len(world.pods(alive=False))
-    while any("deletionTimestamp" in p["metadata"] for p in world.pods(alive=False)):
+    while running():
         assert len(world.pods(alive=False)) == going
         world.run(0.5)
     world.settle()

@@ -36,6 +36,7 @@ def pod(raw: Raw) -> Pod:
         deleted_at=_deleted_at(meta),
         terminates_by=times.parse(meta.get("deletionTimestamp")),
         disruption=_true(conditions.get("DisruptionTarget") or {}),
+        node=spec.get("nodeName") or "",
         ip=status.get("podIP", "") if not spec.get("hostNetwork") else "",
         ready_since=times.parse(ready.get("lastTransitionTime")) if ready.get("status") == "True" else None,
         unready_since=times.parse(ready.get("lastTransitionTime")) if ready.get("status") == "False" else None,
@@ -257,7 +258,11 @@ def trim(kind: Kind, raw: dict[str, Any]) -> dict[str, Any]:
         "apiVersion": raw.get("apiVersion", "v1"),
         "kind": raw.get("kind", "Pod"),
         "metadata": {k: meta[k] for k in kept if k in meta} | {"annotations": annotations},
-        "spec": {"hostNetwork": spec.get("hostNetwork", False), "containers": containers},
+        "spec": {
+            "nodeName": spec.get("nodeName"),
+            "hostNetwork": spec.get("hostNetwork", False),
+            "containers": containers,
+        },
         "status": {
             "phase": status.get("phase", "Pending"),
             "podIP": status.get("podIP", ""),

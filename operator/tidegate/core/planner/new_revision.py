@@ -37,9 +37,8 @@ def awaited(view: View) -> Iterator[Blocked]:
     if unready:
         detail = NotReady(failure(unready[0]), third_party_drain(view, unready[0]))
         yield Blocked(BlockedReason.POD_NOT_READY, tuple(unready), detail)
-    going = by_age(p for p in view.snapshot.pods if p.terminating)
-    if going and view.limits.surge == 0:
-        yield Blocked(BlockedReason.POD_TERMINATING, tuple(going))
+    if view.occupying and view.limits.surge == 0:
+        yield Blocked(BlockedReason.POD_TERMINATING, tuple(by_age(view.occupying)))
     fresh = by_age(p for p in view.serving if p.uid not in view.available_uids)
     if fresh:
         yield Blocked(BlockedReason.MIN_READY_SECONDS, tuple(fresh))
@@ -56,6 +55,8 @@ def _failing(view: View) -> Iterator[Blocked]:
     if view.target is not None and view.target.failure:
         yield Blocked(BlockedReason.PODS_REFUSED, detail=Message(view.target.failure, view.target.name))
     starved = by_age(view.starved)
+    if starved and view.stuck:
+        yield Blocked(BlockedReason.POD_STUCK_TERMINATING, (starved[0], *by_age(view.stuck)))
     if starved and view.old_pods and view.limits.surge:
         yield Blocked(BlockedReason.NO_SPARE_CAPACITY, tuple(starved))
     overdue = progress.deadline_exceeded(view)

@@ -16,7 +16,7 @@ from typing import Final
 from tidegate.api.conditions import BlockedReason, Reason
 from tidegate.core.drain_time.drain_times import DrainTimes
 from tidegate.core.state.snapshot import Pod, Snapshot
-from tidegate.core.state.view import View
+from tidegate.core.state.view import TERMINATION_MARGIN, View
 
 from . import children, disruption, ends, in_progress, new_revision, notices, progress, replicas, samples
 from .actions import Action, DrainOrder, Question
@@ -120,6 +120,9 @@ def _timers(view: View) -> Iterator[float]:
     yield from (rest + 0.05 for rest in progress.wakes(view))
     if view.room_seen_at > now and any(p.unschedulable for p in view.target_pods):
         yield view.room_seen_at - now + 0.05
+    for pod in view.occupying:
+        if pod.terminates_by is not None:
+            yield pod.terminates_by + TERMINATION_MARGIN - now + 0.05
     for pod in view.lost:
         if pod.unready_since is not None and now - pod.unready_since < UNREADY_SECONDS:
             yield pod.unready_since + UNREADY_SECONDS - now + 0.05

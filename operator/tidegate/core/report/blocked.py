@@ -66,7 +66,7 @@ def waiting(view: View, blocked: Blocked) -> str:
         case Blocked(BlockedReason.POD_NOT_READY, _, NotReady() as detail):
             return _not_ready(pods[0], detail)
         case Blocked(BlockedReason.POD_TERMINATING):
-            return f"Waiting for pod {pods[0].name} to terminate; without surge, its replacement is created after that."
+            return _terminating(pods[0])
         case Blocked(BlockedReason.POD_DRAINED):
             return f"Pod {pods[0].name} is drained and is deleted next."
         case Blocked(BlockedReason.MIN_READY_SECONDS):
@@ -146,6 +146,14 @@ def _taken_away(view: View, pod: Pod) -> str:
     return f"Pod {pod.name} was {went} and is ending its requests: {work}{until}."
 
 
+def _terminating(pod: Pod) -> str:
+    where = f" on node {pod.node}" if pod.node else ""
+    until = "" if pod.terminates_by is None else f" by {times.clock(pod.terminates_by)}"
+    return (
+        f"Waiting for pod {pod.name}{where} to terminate{until}; without surge, its replacement is created after that."
+    )
+
+
 def _not_ready(pod: Pod, detail: NotReady) -> str:
     awaited, why = "become Ready", ""
     if detail.failure is not None:
@@ -167,6 +175,14 @@ def _not_coming_up(view: View, blocked: Blocked) -> str:
         case Blocked(BlockedReason.PODS_REFUSED, _, Message(why, name)):
             text = f"Pods of Deployment {name} cannot be created: {why}"
             tail = "Raise the quota, or change what refuses them; or push the old revision."
+        case Blocked(BlockedReason.POD_STUCK_TERMINATING, (pod, stuck, *_)):
+            text = f"Pod {pod.name} cannot be scheduled: {pod.unschedulable}"
+            at = "" if stuck.terminates_by is None else f" by {times.clock(stuck.terminates_by)}"
+            tail = (
+                f"Pod {stuck.name} on node {stuck.node} should have ended{at} and may still hold its device. If the "
+                "node is gone, delete it, or taint it with node.kubernetes.io/out-of-service=nodeshutdown:NoExecute; "
+                "if it runs, look at its kubelet."
+            )
         case Blocked(BlockedReason.NO_SPARE_CAPACITY, (pod, *_)):
             text = f"Pod {pod.name} cannot be scheduled: {pod.unschedulable}"
             tail = (

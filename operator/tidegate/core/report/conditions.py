@@ -23,6 +23,7 @@ STALLING: Final[Mapping[BlockedReason, Reason]] = {
     BlockedReason.BUDGET_HELD: Reason.BUDGET_HELD,
     BlockedReason.NEW_REVISION_FAILED: Reason.NEW_REVISION_FAILED,
     BlockedReason.PODS_REFUSED: Reason.NEW_REVISION_FAILED,
+    BlockedReason.POD_STUCK_TERMINATING: Reason.POD_STUCK_TERMINATING,
     BlockedReason.NO_SPARE_CAPACITY: Reason.NO_SPARE_CAPACITY,
     BlockedReason.PROGRESS_DEADLINE_EXCEEDED: Reason.PROGRESS_DEADLINE_EXCEEDED,
 }

@@ -95,6 +95,8 @@ class Pod:
     """When its grace period is over, to the second; None while it does not terminate."""
     disruption: str = ""
     """Reason of the condition DisruptionTarget while that is True: evicted, preempted, lost with its node."""
+    node: str = ""
+    """Name of its node; empty while it has none."""
     ip: str = ""
     ready_since: float | None = None
     """None while the pod is not Ready."""

@@ -90,11 +90,17 @@ class View:
 
     @cached_property
     def total(self) -> int:
-        """All places taken. Without surge a terminating pod holds its place: it may still hold its device."""
+        """All places taken. Without surge a terminating pod holds its place while it may hold its device."""
         taken = sum(self.occupied(d) for d in self.snapshot.deployments)
-        if self.limits.surge == 0:
-            taken += sum(pod.terminating for pod in self.snapshot.pods)
-        return taken
+        return taken + (len(self.occupying) if self.limits.surge == 0 else 0)
+
+    @cached_property
+    def occupying(self) -> list[Pod]:
+        """Terminating pods that may hold their device: until their containers have ended, or should have long ago.
+
+        A pod whose node is dead stays as it was last seen, for ever: waited for, it would be missing as long.
+        """
+        return [p for p in self.snapshot.pods if p.terminating and p.any_running and p not in self.stuck]
 
     def staying(self, deployment: Deployment) -> int:
         """Pods of this Deployment that are there or asked for, and not on their way out."""
@@ -158,7 +164,8 @@ class View:
     @cached_property
     def leaving(self) -> list[Pod]:
         """Pods on their way out, by whomever; the place of each will be free."""
-        return [p for p in self.snapshot.pods if p.terminating or (p.alive and p.state != PodState.SERVING)]
+        going = (p for p in self.snapshot.pods if p.terminating or (p.alive and p.state != PodState.SERVING))
+        return [p for p in going if p not in self.stuck]
 
     @cached_property
     def told(self) -> frozenset[str]:
