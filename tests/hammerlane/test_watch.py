@@ -23,6 +23,7 @@ async def played(which: Round, fault: str, seconds: float) -> list[str]:
     return await play(which, [sys.executable, str(BROKEN), fault, "gateway"], seconds, 1, tell=lambda _: None)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("which", ROUNDS, ids=lambda each: each.name)
 async def test_in_a_sound_gateway_nothing_is_found(which: Round, monkeypatch: pytest.MonkeyPatch) -> None:
     # Without a warm-up that deserves the name memory still grows.
