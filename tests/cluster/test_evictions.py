@@ -128,7 +128,9 @@ def test_a_draining_pod_that_is_evicted_goes_on_draining_and_the_rollout_waits_f
     assert summary["cut"] == 4, summary
     service.wait_settled()
     assert service.status["rollout"]["cut"] == 4
-    assert times.parse(service.status["rollout"]["finishedAt"]) >= times.parse(row["at"])  # type: ignore[operator]
+    # Both may be of the same pass, and each is rounded to milliseconds in its own way.
+    finished, ended = times.parse(service.status["rollout"]["finishedAt"]), times.parse(row["at"])
+    assert finished is not None and ended is not None and finished >= ended - 0.0015
     assert namespace.events("Vanished") == []
 
 

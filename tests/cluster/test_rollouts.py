@@ -6,7 +6,7 @@ from cluster.harness.audit import OPERATOR, Audit
 from cluster.harness.evidence import assert_run_counts
 from cluster.harness.load import Load
 from cluster.harness.operator import Operator
-from cluster.harness.record import MakeRecord, Record, exists, is_draining, state
+from cluster.harness.record import MakeRecord, Record, is_draining, may_hold_a_device, state
 from cluster.harness.service import Namespace, PlainDeployment, Service
 from tidegate.api.conditions import PodState
 
@@ -77,16 +77,16 @@ def test_the_same_load_over_a_plain_deployment_is_cut(
     assert len([line for line in interrupted if line["event"] == "stream-end"]) >= result.summary["cut"]
 
 
-def test_without_surge_a_new_pod_starts_when_the_old_one_is_gone(
+def test_without_surge_a_new_pod_starts_when_the_old_one_has_ended(
     operator: Operator, namespace: Namespace, record: MakeRecord, audit: Audit
 ) -> None:
     service = Service(namespace, rollout={"maxSurge": 0, "maxUnavailable": 1}).apply()
     watched = roll(service, record)
 
     watched.assert_bounds(serving=2, standing=3)
-    most, moment = watched.most(exists)
+    most, moment = watched.most(may_hold_a_device)
     assert most == 3, str(moment)
-    ends = [event.version for event in watched.events("Pod") if event.type == "DELETED"]
+    ends = [event.version for event in watched.ends()]
     starts = [event.version for event in watched.creations()]
     assert len(starts) == 3
     assert all(end < start for end, start in zip(ends, starts, strict=True)), (ends, starts)

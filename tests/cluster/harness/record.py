@@ -79,8 +79,10 @@ def is_standing(pod: Object) -> bool:
     return not is_going(pod)
 
 
-def exists(pod: Object) -> bool:
-    return True
+def may_hold_a_device(pod: Object) -> bool:
+    """Not terminating, or with a container that runs still."""
+    states = [status.get("state") or {} for status in pod["status"].get("containerStatuses") or []]
+    return not is_going(pod) or any("running" in state for state in states)
 
 
 def listed(item: Object) -> set[str]:
@@ -194,6 +196,14 @@ class Record:
             if is_going(event.object) or event.type == "DELETED":
                 gone.setdefault(event.object["metadata"]["uid"], event)
         return list(gone.values())
+
+    def ends(self) -> list[Event]:
+        """The event by which each pod that went held nothing any more: its containers had ended, or it was gone."""
+        ended: dict[str, Event] = {}
+        for event in self.events("Pod"):
+            if event.type == "DELETED" or not may_hold_a_device(event.object):
+                ended.setdefault(event.object["metadata"]["uid"], event)
+        return list(ended.values())
 
     def creations(self) -> list[Event]:
         return [event for event in self.events("Pod") if event.type == "ADDED"]
