@@ -17,11 +17,13 @@ from tidegate.core.state.snapshot import ContainerStatus, Pod, Snapshot
 
 
 def places(s: Snapshot) -> int:
-    """All that is there or asked for, by the words of the design: a terminating pod counts where there is no surge."""
+    """All that is there or asked for; where there is no surge also a terminating pod, while it may hold its device."""
     view = observe(s)
     alive = {d.revision: sum(p.alive and p.revision == d.revision for p in s.pods) for d in s.deployments}
     taken = sum(max(d.replicas, alive[d.revision]) for d in s.deployments)
-    return taken + (sum(p.terminating for p in s.pods) if view.limits.surge == 0 else 0)
+    overdue = {p.uid for p in s.pods if p.terminates_by is not None and s.now > p.terminates_by + 30}
+    holding = [p for p in s.pods if p.terminating and p.any_running and p.uid not in overdue]
+    return taken + (len(holding) if view.limits.surge == 0 else 0)
 
 
 def raised(decided: Plan) -> int:
